@@ -1,0 +1,56 @@
+#include "longstraw/core/field.hpp"
+#include "longstraw/core/split.hpp"
+
+#include <gtest/gtest.h>
+
+namespace longstraw {
+namespace {
+
+TEST(Tensor, ColumnsKeepTheRowStride) {
+  float data[12];
+  for (int i = 0; i < 12; ++i) data[i] = static_cast<float>(i);
+  const Tensor whole(data, DType::float32, {3, 4});
+  const Tensor part = whole.columns(1, 3).rows(1, 3);
+  EXPECT_EQ(part.extent(0), 2);
+  EXPECT_EQ(part.extent(1), 2);
+  EXPECT_EQ(part.row_stride(), 4);
+  EXPECT_FALSE(part.contiguous());
+  EXPECT_EQ(*part.row<float>(1), 9.0f);
+}
+
+TEST(Field, CopyOfStridedRowsAndLedger) {
+  Ledger ledger;
+  {
+    Field a = Field::zeros(ledger, "a", DType::float64, {2, 3});
+    Field b(ledger, "b", DType::float64, {2, 2});
+    for (int i = 0; i < 4; ++i) b.tensor().data<double>()[i] = i + 1;
+    copy(a.tensor().columns(1, 3), b);
+    EXPECT_EQ(a.tensor().data<double>()[0], 0.0);
+    EXPECT_EQ(a.tensor().data<double>()[4], 3.0);
+    EXPECT_EQ(ledger.total().current, 80);
+    Field c(std::move(a));
+    c = std::move(b);
+    EXPECT_EQ(ledger.total().current, 32);
+    EXPECT_EQ(ledger.entries().at("a").current, 0);
+  }
+  EXPECT_EQ(ledger.total().current, 0);
+  EXPECT_EQ(ledger.total().peak, 80);
+}
+
+TEST(Split, PartsCoverEverythingOnce) {
+  for (int parts : {1, 2, 3, 8})
+    for (int64_t count : {0, 1, 7, 8, 597}) {
+      int64_t next = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Range part = part_of(count, parts, i);
+        EXPECT_EQ(part.begin, next);
+        EXPECT_LE(part.size(), part_of(count, parts, 0).size());
+        EXPECT_GE(part.size(), part_of(count, parts, 0).size() - 1);
+        next = part.end;
+      }
+      EXPECT_EQ(next, count);
+    }
+}
+
+}  // namespace
+}  // namespace longstraw
