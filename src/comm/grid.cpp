@@ -88,7 +88,8 @@ void Grid::all_gather_rows(const Tensor& to, const Tensor& from,
   for (auto& b : bytes) b *= row_bytes;
   const auto at = offsets_of(bytes);
   LONGSTRAW_ASSERT(at[size_] == to.bytes());
-  if (from.bytes() > 0) std::memcpy(to.raw() + at[rank_], from.raw(), from.bytes());
+  std::byte* const own = to.raw() + at[rank_];
+  if (from.bytes() > 0 && own != from.raw()) std::memcpy(own, from.raw(), from.bytes());
   for (int k = 0; k < size_; ++k) {
     const int peer = (k - rank_ + size_) % size_;
     if (peer == rank_) continue;

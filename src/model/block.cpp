@@ -12,7 +12,7 @@ Block make_block(const Grid& grid, Range positions, std::span<const int32_t> ids
     block.slice_sizes.push_back(grid.part(positions.size(), r).size());
   const Range slice = grid.mine(positions.size());
   block.mine = {positions.begin + slice.begin, positions.begin + slice.end};
-  block.ids = ids.subspan(slice.begin, slice.size());
+  block.ids.assign(ids.begin() + slice.begin, ids.begin() + slice.end);
   block.slice_positions.resize(slice.size());
   std::iota(block.slice_positions.begin(), block.slice_positions.end(), block.mine.begin);
   return block;

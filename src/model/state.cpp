@@ -1,8 +1,25 @@
 #include "longstraw/model/state.hpp"
 
+#include "longstraw/kernels/activation.hpp"
+
 #include <algorithm>
 
 namespace longstraw {
+namespace {
+
+std::vector<Field> copies(const std::vector<Field>& fields, const Context& context,
+                          std::string_view label) {
+  std::vector<Field> made;
+  for (const Tensor& from : fields) {
+    made.emplace_back(
+        context.ledger, label, from.type(),
+        std::initializer_list<int64_t>{from.extent(0), from.extent(1), from.extent(2)});
+    copy(made.back(), from);
+  }
+  return made;
+}
+
+}  // namespace
 
 SequenceState::SequenceState(const Context& context, const std::vector<StateShape>& shapes,
                              int64_t page_rows) {
@@ -91,6 +108,23 @@ void StateGradient::truncate(const SequenceState& state, int64_t rows) {
 void StateGradient::clear_carried() {
   for (LayerStateGradient& layer : layers_)
     for (const Field& field : layer.carried) clear(field);
+}
+
+void StateGradient::set_carried(const CarriedStates& values) {
+  for (size_t l = 0; l < layers_.size(); ++l)
+    for (size_t i = 0; i < values[l].size(); ++i) copy(layers_[l].carried[i], values[l][i]);
+}
+
+void StateGradient::add_carried_to(CarriedStates& sum, const Context& context) const {
+  const bool first = sum.empty();
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const auto& carried = layers_[l].carried;
+    if (first) {
+      sum.push_back(copies(carried, context, "boundary gradient"));
+      continue;
+    }
+    for (size_t i = 0; i < carried.size(); ++i) add(context.stream, sum[l][i], carried[i]);
+  }
 }
 
 }  // namespace longstraw

@@ -44,7 +44,8 @@ class Grid {
   /// rank r likewise.
   void all_to_all(void* to, std::span<const int64_t> receive, const void* from,
                   std::span<const int64_t> send) const;
-  /// Every rank gets every rank's rows one after the other; `rows[r]` rows come from rank r.
+  /// Every rank gets every rank's rows one after the other; `rows[r]` rows come from rank r. `from`
+  /// may be its own place in `to`.
   void all_gather_rows(const Tensor& to, const Tensor& from, std::span<const int64_t> rows) const;
   /// Sum over ranks, in the order of ranks, the same bits on every rank.
   void sum(std::span<double> values) const;

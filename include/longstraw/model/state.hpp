@@ -87,6 +87,9 @@ class StateGradient {
   /// Drops gradients of pages that hold only rows from `rows` on.
   void truncate(const SequenceState& state, int64_t rows);
   void clear_carried();
+  void set_carried(const CarriedStates& values);
+  /// Adds the gradient of the carried states to `sum`, which is made if it is empty.
+  void add_carried_to(CarriedStates& sum, const Context& context) const;
 
   LayerStateGradient& layer(int index) { return layers_[index]; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
