@@ -16,7 +16,7 @@ struct Block {
   Range positions;
   std::vector<int64_t> slice_sizes;      ///< tokens by rank
   Range mine;                            ///< global positions of this rank's slice
-  std::span<const int32_t> ids;          ///< input tokens of this rank's slice
+  std::vector<int32_t> ids;              ///< input tokens of this rank's slice
   std::vector<int64_t> slice_positions;  ///< global position of each of them
 
   int64_t tokens() const { return positions.size(); }

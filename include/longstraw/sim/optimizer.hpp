@@ -46,6 +46,7 @@ class Optimizer {
 
   /// Elements [range) of the reduced gradient, flat, on every rank. Collective over the grid.
   void gather_gradient(const Tensor& to, Range range) const;
+  bool has_gradient() const { return gradient_.allocated(); }
   /// Forgets the reduced gradient's memory; it exists from `reduce_gradient` to here.
   void drop_gradient() { gradient_ = Field(); }
 
