@@ -86,4 +86,40 @@ T softplus(T x) {
   return x > 20 ? x : (x < 0 ? T(0) : x) + rest;
 }
 
+struct SineCosine {
+  double sine;
+  double cosine;
+};
+
+/// Sine and cosine of an angle below 2.6e7 in size, within 1.5 units in the last place of 1: pi / 2
+/// is taken off in parts of 29 bits, whose multiples are exact, then the polynomials of fdlibm
+/// (kernel sin and cos) serve on [-pi/4, pi/4].
+inline SineCosine sincos(double angle) {
+  constexpr double two_over_pi = 0.63661977236758134308;
+  constexpr double part1 = 0x1.921fb54p+0, part2 = 0x1.10b4611p-30, part3 = 0x1.4c4c6628b80dcp-59;
+  constexpr double rounder = 6755399441055744.0;  // 1.5 2^52, as in exp
+  const double shifted = angle * two_over_pi + rounder;
+  const double quarters = shifted - rounder;
+  const double r = ((angle - quarters * part1) - quarters * part2) - quarters * part3;
+  const double z = r * r;
+  double s = 1.58969099521155010221e-10;
+  s = s * z - 2.50507602534068634195e-08;
+  s = s * z + 2.75573137070700676789e-06;
+  s = s * z - 1.98412698298579493134e-04;
+  s = s * z + 8.33333333332248946124e-03;
+  s = s * z - 1.66666666666666324348e-01;
+  s = s * z * r + r;
+  double c = -1.13596475577881948265e-11;
+  c = c * z + 2.08757232129817482790e-09;
+  c = c * z - 2.75573143513906633035e-07;
+  c = c * z + 2.48015872894767294178e-05;
+  c = c * z - 1.38888888888741095749e-03;
+  c = c * z + 4.16666666666666019037e-02;
+  c = c * (z * z) - 0.5 * z + 1.0;
+  const auto quarter = std::bit_cast<uint64_t>(shifted);
+  const double sine = (quarter & 1) != 0 ? c : s;
+  const double cosine = (quarter & 1) != 0 ? s : c;
+  return {(quarter & 2) != 0 ? -sine : sine, ((quarter + 1) & 2) != 0 ? -cosine : cosine};
+}
+
 }  // namespace longstraw::math
