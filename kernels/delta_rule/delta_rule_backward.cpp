@@ -166,8 +166,10 @@ struct Backward {
       for (int64_t c = 0; c < ck; ++c) dki[c] = end * dend[c] - start * dread_k[c];
       for (int64_t c = 0; c < ck; ++c) sq[c] = start * qi[c];
       for (int64_t c = 0; c < ck; ++c) sk[c] = -start * ki[c];
+      dgam[i] += static_cast<double>(dot(dqi, qi, ck) - start * dot(dread_k, ki, ck));
+      if (i == n - 1) continue;  // the last token reaches the end without decay
       const auto to_end = static_cast<double>(end * dot(dend, ki, ck));
-      dgam[i] += static_cast<double>(dot(dqi, qi, ck) - start * dot(dread_k, ki, ck)) - to_end;
+      dgam[i] -= to_end;
       dgam[n - 1] += to_end;
     }
   }
