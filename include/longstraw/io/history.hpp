@@ -2,9 +2,11 @@
 #pragma once
 
 #include "longstraw/comm/grid.hpp"
+#include "longstraw/io/file.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <optional>
 #include <string>
 
 namespace longstraw {
@@ -13,9 +15,6 @@ class History {
  public:
   /// Lines go to the end of the file `path`, which rank 0 opens. Collective over `grid`.
   History(const std::string& path, const Grid& grid);
-  ~History();
-  History(const History&) = delete;
-  History& operator=(const History&) = delete;
 
   /// Appends `line` of rank 0, keys in their order, and returns when it is on the disk. Numbers
   /// that are not finite become null, as JSON has no word for them. Collective over the grid.
@@ -23,8 +22,7 @@ class History {
 
  private:
   Grid grid_;
-  std::string path_;
-  int file_ = -1;
+  std::optional<DiskFile> file_;  // on rank 0
 };
 
 }  // namespace longstraw

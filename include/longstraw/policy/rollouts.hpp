@@ -58,6 +58,10 @@ struct Rollouts {
 /// allowed and reported. Collective over `grid`.
 Rollouts load_rollouts(const std::string& path, OnBadSample on_bad_sample, const Grid& grid);
 
+/// `FILE line N: group G: response R`, for messages.
+std::string place_of(const std::string& file, const Group& group,
+                     const Response* response = nullptr);
+
 /// Refuses token ids outside [0, vocab): `vocab` is the number of embedding rows (config.json's
 /// vocab_size), so ids of rows that only pad the table are accepted: they have weights.
 void check_token_ids(const Rollouts& rollouts, int64_t vocab);
