@@ -142,7 +142,8 @@ std::map<std::string, StoredTensor> read_safetensors_header(const std::string& p
   disk.read(text.data(), static_cast<int64_t>(text.size()), length_bytes);
   const int64_t begin = length_bytes + static_cast<int64_t>(text.size()), end = disk.size();
   std::map<std::string, StoredTensor> tensors;
-  for (const auto& [name, entry] : parsed_header(text, path).items()) {
+  const json header = parsed_header(text, path);
+  for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     auto tensor = parsed_tensor(entry, str("{}: tensor {}", path, name), begin, end);
     tensor.file = file;

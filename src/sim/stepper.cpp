@@ -196,7 +196,8 @@ void Stepper::replay_block(const Tick& tick) {
     branch_starts_.erase(tick.block);
   }
   std::vector<int32_t> targets;
-  replay(branch_block(tick, targets), &tick, targets);
+  const Block block = branch_block(tick, targets);
+  replay(block, &tick, targets);
   if (tick.block == 0) end_branch();
 }
 

@@ -27,14 +27,14 @@ const char* name_of(StepOutcome outcome);
 
 struct StepReport {
   int64_t step = 0;
-  StepSummary summary;
+  StepSummary summary{};
   double grad_norm = 0;
   double lr = 0;
   GradientMode mode = GradientMode::exact;
   StepOutcome outcome = StepOutcome::updated;
-  std::string nonfinite_response;
-  PhaseSeconds seconds;
-  std::map<std::string, int64_t> bytes_peak;  ///< by label and "total": largest of the ranks
+  std::string nonfinite_response{};
+  PhaseSeconds seconds{};
+  std::map<std::string, int64_t> bytes_peak{};  ///< by label and "total": largest of the ranks
 };
 
 /// One line of history.jsonl.
