@@ -157,6 +157,31 @@ TEST(GatedRmsNorm, ValuesAndGradients) {
     }
 }
 
+TEST(Norms, InPlace) {
+  Stream stream;
+  const Shape s{65, 64};
+  constexpr DType type = DType::float32;
+  const Arrays in = {random_array(s.size(), 1), random_array(s.size(), 2), random_array(s.dim, 3)};
+  const Arrays dout = {random_array(s.size(), 4)};
+  const Held x(type, s.extents(), in[0]), w(type, {s.dim}, in[2]);
+  Held y(type, s.extents(), in[0]), z(type, s.extents(), in[1]);
+  gated_rms_norm(stream, y, y, z, w, s.eps);
+  EXPECT_EQ(y.values(), gated_op(s).forward(type, in)[0]);
+  Held gradient(type, s.extents(), dout[0]), dw(type, {s.dim}, 0.0);
+  gated_rms_norm_backward(stream, gradient, z, dw, gradient, x, z, w, s.eps);
+  EXPECT_EQ((Arrays{gradient.values(), z.values(), dw.values()}),
+            gated_op(s).backward(type, in, dout));
+
+  Held plain(type, s.extents(), in[0]), unit(type, s.extents(), in[0]);
+  rms_norm(stream, plain, plain, w, NormWeight::plain, s.eps);
+  EXPECT_EQ(plain.values(), rms_op(s, NormWeight::plain).forward(type, {in[0], in[2]})[0]);
+  l2_norm(stream, unit, unit, 0.5, s.eps);
+  EXPECT_EQ(unit.values(), l2_op(s, 0.5).forward(type, in)[0]);
+  Held above(type, s.extents(), dout[0]);
+  l2_norm_backward(stream, above, above, x, 0.5, s.eps);
+  EXPECT_EQ(above.values(), l2_op(s, 0.5).backward(type, in, dout)[0]);
+}
+
 TEST(L2Norm, ValuesAndGradients) {
   for (const int64_t rows : sizes_and_none)
     for (const int64_t dim : sizes) {
