@@ -33,6 +33,7 @@ class TemporaryFolder {
   /// Runs `act` on rank 0 while the others wait.
   template <class Act>
   void prepare(Act&& act) const {
+    grid_.barrier();
     if (grid_.rank() == 0) act();
     grid_.barrier();
   }
