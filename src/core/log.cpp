@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <unistd.h>
+
 #include <memory>
 
 namespace longstraw {
@@ -29,6 +31,13 @@ void log(Level level, const std::string& line) {
     case Level::error: logger(level)->error("error: {}", line); break;
   }
 }
+
+void log_transient(const std::string& line) {
+  const std::string text = "\r\033[K" + line;
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+bool on_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 
 void log_speaks(bool speaks) {
   const auto least = speaks ? spdlog::level::info : spdlog::level::err;

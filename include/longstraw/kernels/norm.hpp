@@ -13,8 +13,8 @@ enum class NormWeight { plain, zero_centred };
 /// y = xhat * w'; x, y [rows, dim] (row strides allowed), w [dim].
 void rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, NormWeight kind,
               double eps);
-/// dx = r (h - xhat mean(h xhat)), h = dy w'; dw += sum over rows of dy xhat. dx is written, or added
-/// to when `accumulate_dx`. dx may be dy.
+/// dx = r (h - xhat mean(h xhat)), h = dy w'; dw += sum over rows of dy xhat. dx is written, or
+/// added to when `accumulate_dx`. dx may be dy.
 void rms_norm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, const Tensor& dy,
                        const Tensor& x, const Tensor& w, NormWeight kind, double eps,
                        bool accumulate_dx = false);
