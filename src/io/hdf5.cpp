@@ -104,4 +104,21 @@ void write_attribute(hid_t object, const std::string& name, int64_t value) {
   check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
 }
 
+std::string read_attribute(hid_t object, const std::string& name) {
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  const Type type(H5Aget_type(attribute), "type of attribute " + name);
+  require(H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0,
+          "attribute {} is no text of fixed length", name);
+  std::string value(H5Tget_size(type), '\0');
+  check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
+  return value;
+}
+
+int64_t read_integer_attribute(hid_t object, const std::string& name) {
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  int64_t value = 0;
+  check_h5(H5Aread(attribute, H5T_NATIVE_INT64, &value), "cannot read attribute " + name);
+  return value;
+}
+
 }  // namespace longstraw::h5

@@ -65,5 +65,7 @@ bool exists(const File& file, const std::string& path);
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value);
 void write_attribute(hid_t object, const std::string& name, int64_t value);
+std::string read_attribute(hid_t object, const std::string& name);
+int64_t read_integer_attribute(hid_t object, const std::string& name);
 
 }  // namespace longstraw::h5
