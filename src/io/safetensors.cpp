@@ -143,10 +143,6 @@ std::map<std::string, StoredTensor> read_safetensors_header(const std::string& p
   const int64_t begin = length_bytes + static_cast<int64_t>(text.size()), end = disk.size();
   const json header = parsed_header(text, path);
   std::map<std::string, StoredTensor> tensors;
-<<<<<<< HEAD
-=======
-  const json header = parsed_header(text, path);
->>>>>>> main
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     auto tensor = parsed_tensor(entry, str("{}: tensor {}", path, name), begin, end);
