@@ -208,7 +208,7 @@ void write_checkpoint(const std::string& folder, const Checkpoint& source, const
   int64_t largest = 0;
   for (const auto& [name, tensor] : source.tensors())
     largest = std::max(largest, tensor.elements());
-  const Field values(ledger, "longstraw::io::values", type, {std::min(largest, part_elements)});
+  const Field values(ledger, "scratch", type, {std::min(largest, part_elements)});
   TensorWriter writer(grid, values, provide);
   try {
     agree(grid, [&] {

@@ -109,7 +109,7 @@ void write_gradients(const GradientFile& file, const std::vector<NamedShape>& pa
     largest = std::max(largest, std::min(product(parameter.shape, 0),
                                          rows_at_once(parameter) * product(parameter.shape, 1)));
   LONGSTRAW_ASSERT(largest <= (int64_t{1} << 30) / size_of(type));
-  const Field buffer(ledger, "longstraw::io::values", type, {largest});
+  const Field buffer(ledger, "scratch", type, {largest});
   Writer writer(grid, file.path + ".tmp", type);
   for (const auto& parameter : parameters) writer.write(parameter, buffer, provide);
   writer.finish(file);

@@ -1,5 +1,5 @@
 // The whole step against an independent implementation (transformers in float64): boundary state,
-// hidden states, log-probabilities, losses, gradients by parameter, norm, and weights after the step.
+// hidden states, log-probabilities, losses, gradients by parameter, norm, weights after the step.
 #include "reference/golden_run.hpp"
 
 #include <gmock/gmock.h>

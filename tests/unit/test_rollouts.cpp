@@ -37,13 +37,14 @@ class RolloutsFile : public testing::Test {
 };
 
 TEST_F(RolloutsFile, ReadsEveryField) {
-  const auto rollouts = load(
-      R"({"id": 7, "prompt": [5, 6, 7], "note": "kept elsewhere", "responses": [)"
-      R"({"id": "a", "ids": [1, 2147483647], "reward": -0.5, "logprobs": [-0.25, 0],)"
-      R"( "ref_logprobs": [-1, -2e-3], "loss_mask": [0, 1], "advantage": 2, "finish_reason": "stop"},)"
-      R"( {"id": "b", "ids": [3], "reward": 1, "logprobs": null, "finish_reason": null}]})"
-      "\n\n" +
-      with(R"("ids": [1], "reward": 0)"));
+  const auto rollouts =
+      load(R"({"id": 7, "prompt": [5, 6, 7], "note": "kept elsewhere", "responses": [)"
+           R"({"id": "a", "ids": [1, 2147483647], "reward": -0.5, "logprobs": [-0.25, 0],)"
+           R"( "ref_logprobs": [-1, -2e-3], "loss_mask": [0, 1], "advantage": 2,)"
+           R"( "finish_reason": "stop"},)"
+           R"( {"id": "b", "ids": [3], "reward": 1, "logprobs": null, "finish_reason": null}]})"
+           "\n\n" +
+           with(R"("ids": [1], "reward": 0)"));
   ASSERT_EQ(rollouts.groups.size(), 2u);
   const Group& group = rollouts.groups[0];
   EXPECT_EQ(group.id, "7");
@@ -186,7 +187,8 @@ TEST(RolloutLines, NonNumbersAreQuotedOutsideTextOnly) {
 
 TEST_F(RolloutsFile, ScoresAreAddedAndTheRestIsCarriedThrough) {
   const std::string text =
-      R"({"z": {"deep": [1.5, null]}, "id": 7, "prompt": [5], "responses": [{"id": "a", "ids": [1, 2],)"
+      R"({"z": {"deep": [1.5, null]}, "id": 7, "prompt": [5], "responses": [)"
+      R"({"id": "a", "ids": [1, 2],)"
       R"( "reward": 0.1, "mine": "é", "logprobs": [-9, -9]}, {"id": 8, "ids": [3], "reward": 1}]})"
       "\n\n"
       R"({"id": "h", "prompt": [6], "responses": [{"id": "b", "ids": [1], "reward": 1}]})"
