@@ -75,6 +75,12 @@ TEST(Rope, InverseIsTheTranspose) {
   EXPECT_NEAR(one, other, 64 * 0x1p-52 * size);  // rounding of two sums
 }
 
+TEST(Rope, RefusesPositionsWhoseAnglesLoseDigits) {
+  EXPECT_THROW(rotate(DType::float32, {1, 1, 2, 1, 0}, {1.0, 2.0}, {int64_t{1} << 24}, 1.0,
+                      Rotation::forward),
+               Error);
+}
+
 TEST(Rope, DimensionsBeyondTheRotatedStay) {
   const Shape s{3, 2, 16, 4, 0};
   const Array x = random_array(96, 1);
