@@ -40,8 +40,8 @@ void log_transient(const std::string& line) {
 
 bool on_terminal() {
   if (::isatty(STDOUT_FILENO) != 1) return false;
-  // mpirun gives every process a terminal of its own and writes elsewhere what comes out of it: what
-  // counts is where the parent's output goes.
+  // mpirun gives every process a terminal of its own and writes elsewhere what comes out of it:
+  // what counts is where the parent's output goes.
   std::error_code failed;
   const auto parent = std::filesystem::read_symlink(str("/proc/{}/fd/1", ::getppid()), failed);
   return failed || parent.native().starts_with("/dev/");

@@ -40,7 +40,7 @@ Any number of ranks gives the same result up to rounding; the same number, the
 same bits. First try:  mpirun -n 2 longstraw run -i input/recall.ini)";
 
 constexpr const char* score_help =
-    R"(mpirun -n N longstraw score -i deck.ini -o FILE [--as policy|reference] [section.key=value ...]
+    R"(mpirun -n N longstraw score -i deck.ini -o FILE [--as policy|reference] [section.key=value]
 
 Computes the log-probability of every response token under the deck's checkpoint
 (at objective.temperature) and writes the deck's rollouts with them to FILE.

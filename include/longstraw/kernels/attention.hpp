@@ -24,8 +24,8 @@ struct KeyPage {
 /// Elements of workspace (of the compute type) for the two functions below.
 int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim);
 
-/// For every query (position p_i, ascending) and head h: softmax over all keys at positions <= p_i of
-/// scale q.k; head h uses kv head h / (heads / kv_heads). Writes out [queries, heads, dim]
+/// For every query (position p_i, ascending) and head h: softmax over all keys at positions <= p_i
+/// of scale q.k; head h uses kv head h / (heads / kv_heads). Writes out [queries, heads, dim]
 /// (normalised) and lse [queries, heads] (natural log of the sum of exp of the scaled scores; -inf
 /// and out = 0 where no key is visible). q [queries, heads, dim] contiguous.
 void attention(Stream& stream, const Tensor& out, const Tensor& lse, const Tensor& q,
@@ -35,9 +35,8 @@ void attention(Stream& stream, const Tensor& out, const Tensor& lse, const Tenso
 /// Given the *global* lse and delta = rowsum(dout o out) [queries, heads] and dout: writes this
 /// rank's part of dq and adds to the pages' dkeys and dvalues.
 void attention_backward(Stream& stream, const Tensor& dq, const Tensor& dout, const Tensor& q,
-                        const Tensor& lse, const Tensor& delta,
-                        std::span<const int64_t> positions, std::span<const KeyPage> pages,
-                        double scale, const Tensor& workspace);
+                        const Tensor& lse, const Tensor& delta, std::span<const int64_t> positions,
+                        std::span<const KeyPage> pages, double scale, const Tensor& workspace);
 
 /// Merges partial results: outs [parts, queries, heads, dim], lses [parts, queries, heads] ->
 /// out = sum_i e^{L_i - L} O_i, lse = logsumexp_i L_i, in the order of parts.

@@ -21,7 +21,8 @@ void delta_gates_backward(Stream& stream, const Tensor& da, const Tensor& db, co
                           const Tensor& dt_bias);
 
 /// Which key head serves a value head: `first_value_head + h` divided by `values_per_key`, less
-/// `first_key_head`. Lets a rank hold any contiguous range of value heads with the key heads they need.
+/// `first_key_head`. Lets a rank hold any contiguous range of value heads with the key heads they
+/// need.
 struct HeadMap {
   int64_t first_value_head = 0;
   int64_t first_key_head = 0;
@@ -38,16 +39,16 @@ constexpr int64_t delta_chunk = 64;
 int64_t delta_rule_workspace(int64_t tokens, int64_t dk, int64_t dv);
 int64_t delta_rule_backward_workspace(int64_t tokens, int64_t dk, int64_t dv);
 
-/// The gated delta rule (models.md 2.3) over `tokens` in order, chunked, for every local value head.
-/// q, k [tokens, key_heads, dk] (normalised, q scaled), v, o [tokens, heads, dv], g, beta
+/// The gated delta rule (models.md 2.3) over `tokens` in order, chunked, for every local value
+/// head. q, k [tokens, key_heads, dk] (normalised, q scaled), v, o [tokens, heads, dv], g, beta
 /// [tokens, heads] (contiguous); state [heads, dk, dv] is read as the state before the first token
 /// and written as the state after the last.
 void delta_rule(Stream& stream, const Tensor& o, const Tensor& state, const Tensor& q,
                 const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& beta,
                 const HeadMap& map, const Tensor& workspace);
-/// Backward. `state` is the state *before* the first token (not changed). dstate [heads, dk, dv] is read as
-/// the gradient of the state after the last token and written as that of the state before the first.
-/// Writes dq, dk (summed over the value heads of a key head), dv, dg, dbeta.
+/// Backward. `state` is the state *before* the first token (not changed). dstate [heads, dk, dv] is
+/// read as the gradient of the state after the last token and written as that of the state before
+/// the first. Writes dq, dk (summed over the value heads of a key head), dv, dg, dbeta.
 void delta_rule_backward(Stream& stream, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                          const Tensor& dg, const Tensor& dbeta, const Tensor& dstate,
                          const Tensor& dout, const Tensor& state, const Tensor& q, const Tensor& k,
