@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 namespace longstraw {
 namespace {
@@ -236,6 +237,34 @@ TEST_F(CheckpointFolder, DamagedFilesAreRefused) {
   for (size_t cut = 0; cut < good.text().size(); cut += 5)
     EXPECT_NE(file(good.text().substr(0, cut)), "") << cut;
   EXPECT_EQ(file(good.text()), "");
+}
+
+// Damaged bytes anywhere in the header are refused, or leave a file whose tensors can be read.
+TEST_F(CheckpointFolder, AnyDamageIsAnErrorOrNone) {
+  const std::string good = SafetensorsFile()
+                               .add("a", "F32", {2, 3}, {1, 2, 3, 4, 5, 6})
+                               .add("b", "BF16", {4}, {1, 2, 3, 4})
+                               .add("c", "F64", {}, {1})
+                               .text();
+  std::mt19937 random(9);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string text = good;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits)
+      text[random() % text.size()] = "0123456789[]{},:\"\xff"[random() % 18];
+    const bool bad = !refusal([&] { put(model_ + "/model.safetensors", text); }).message.empty();
+    refused += bad;
+    if (bad) continue;
+    const auto checkpoint = Checkpoint::open(model_, grid_);
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      ASSERT_LE(tensor.elements(), 16);
+      double values[16];
+      const Tensor into(values, DType::float64, {tensor.elements()});
+      refusal_of([&] { checkpoint.read(name, {0, tensor.elements()}, into); });
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 400);
 }
 
 TEST_F(CheckpointFolder, MissingFolderOrConfigIsRefused) {
