@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 
 namespace longstraw {
@@ -37,7 +38,14 @@ void log_transient(const std::string& line) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-bool on_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool on_terminal() {
+  if (::isatty(STDOUT_FILENO) != 1) return false;
+  // mpirun gives every process a terminal of its own and writes elsewhere what comes out of it:
+  // what counts is where the parent's output goes.
+  std::error_code failed;
+  const auto parent = std::filesystem::read_symlink(str("/proc/{}/fd/1", ::getppid()), failed);
+  return failed || parent.native().starts_with("/dev/");
+}
 
 void log_speaks(bool speaks) {
   const auto least = speaks ? spdlog::level::info : spdlog::level::err;

@@ -180,7 +180,8 @@ void check_sizes(const ModelConfig& c, const std::string& where) {
           "{}: linear_num_value_heads {} is no "
           "multiple of linear_num_key_heads {}",
           where, c.linear_value_heads, c.linear_key_heads);
-  require(c.conv_taps >= 2, "{}: linear_conv_kernel_dim = {} is below 2", where, c.conv_taps);
+  require(c.conv_taps >= 2 && c.conv_taps <= 4,
+          "{}: linear_conv_kernel_dim = {} is not supported (2 to 4)", where, c.conv_taps);
   require(c.norm_eps > 0, "{}: rms_norm_eps = {} is not positive", where, c.norm_eps);
 }
 

@@ -7,8 +7,8 @@
 namespace longstraw {
 
 /// y[t, c] = silu(sum_j w[c, j] mext[t + j, c]) with mext = [tail; m]; m, y [tokens, channels],
-/// tail [taps - 1, channels] (the inputs before m), w [channels, taps]. Row strides allowed on m,
-/// y.
+/// tail [taps - 1, channels] (the inputs before m), w [channels, taps] of 2 to 4 taps. Row strides
+/// allowed on m, y.
 void causal_conv(Stream& stream, const Tensor& y, const Tensor& m, const Tensor& tail,
                  const Tensor& w);
 /// Writes dm [tokens, channels] and dtail [taps - 1, channels]; dw [channels, taps] is added to.

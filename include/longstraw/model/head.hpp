@@ -24,6 +24,8 @@ class Head {
   Head(const ModelConfig& config, ParameterList& list, const std::string& prefix,
        ParameterId embedding);
 
+  ParameterId norm() const { return norm_; }
+
   /// Log-probabilities of `targets` from the residual stream x [tokens, hidden].
   TokenScores score(const Context& context, const Tensor& x, std::span<const int32_t> targets,
                     double temperature) const;
