@@ -29,7 +29,7 @@ void for_each_piece(const char* label, int64_t count, int64_t piece, const Body&
 template <class T, class Term>
 T sum_over(int64_t count, const Term& term) {
   constexpr int width = 32;
-  T lanes[width] = {};
+  alignas(64) T lanes[width] = {};
   int64_t i = 0;
   for (; i + width <= count; i += width)
 #pragma omp simd

@@ -91,7 +91,7 @@ struct SineCosine {
   double cosine;
 };
 
-/// Sine and cosine of an angle below 2.6e7 in size, within 1.5 units in the last place of 1: pi / 2
+/// Sine and cosine of an angle below 2.6e7 in size, within one unit in the last place of 1: pi / 2
 /// is taken off in parts of 29 bits, whose multiples are exact, then the polynomials of fdlibm
 /// (kernel sin and cos) serve on [-pi/4, pi/4].
 inline SineCosine sincos(double angle) {

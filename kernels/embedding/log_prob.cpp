@@ -35,7 +35,7 @@ RowSums row_sums(const T* x, int64_t vocab, T top, T inverse_temperature) {
   RowSums sums;
   for (int64_t begin = 0; begin < vocab; begin += 512) {
     const int64_t count = std::min<int64_t>(512, vocab - begin);
-    T z[512], e[512];
+    alignas(64) T z[512], e[512];
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
       const T scaled = (x[begin + i] - top) * inverse_temperature;

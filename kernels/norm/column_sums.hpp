@@ -23,7 +23,7 @@ class ColumnSums {
   void add_rows(const char* label, int64_t begin, int64_t end, const Term& term) {
     for_each_piece(label, columns_, panel, [&](int64_t c0, int64_t c1) {
       for (int64_t row = begin; row < end; row += 16) {
-        T part[panel] = {};
+        alignas(64) T part[panel] = {};
         for (int64_t r = row; r < std::min(end, row + 16); ++r) {
           const auto element = term(r);
 #pragma omp simd
@@ -44,7 +44,7 @@ class ColumnSums {
   static constexpr int64_t panel = 256;
   int64_t first_;
   int64_t columns_;
-  double sums_[window];
+  alignas(64) double sums_[window];
 };
 
 /// Strip by strip of rows that stay in cache: scale(row) is kept, term(row, scale)(column) is

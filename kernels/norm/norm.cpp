@@ -9,16 +9,24 @@
 namespace longstraw {
 namespace {
 
+/// Sum of squares in double: the factor made of it scales a whole row, so its rounding would be the
+/// same for every element and add up in later products.
+template <class T>
+double sum_of_squares_of(const T* x, int64_t dim) {
+  return sum_over<double>(dim, [=](int64_t c) {
+    const double value = x[c];
+    return value * value;
+  });
+}
+
 template <class T>
 T inverse_rms(const T* x, int64_t dim, double eps) {
-  const T sum = sum_over<T>(dim, [=](int64_t c) { return x[c] * x[c]; });
-  return T(1) / std::sqrt(sum / static_cast<T>(dim) + static_cast<T>(eps));
+  return static_cast<T>(1 / std::sqrt(sum_of_squares_of(x, dim) / static_cast<double>(dim) + eps));
 }
 
 template <class T>
 T inverse_length(const T* x, int64_t dim, double eps) {
-  const T sum = sum_over<T>(dim, [=](int64_t c) { return x[c] * x[c]; });
-  return T(1) / std::sqrt(sum + static_cast<T>(eps));
+  return static_cast<T>(1 / std::sqrt(sum_of_squares_of(x, dim) + eps));
 }
 
 bool same_matrices(const Tensor& x, std::initializer_list<Tensor> others) {

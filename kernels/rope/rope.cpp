@@ -34,6 +34,12 @@ void rope(Stream& stream, const Tensor& x, std::span<const int64_t> positions,
   const int64_t tokens = x.extent(0), heads = x.extent(1), dim = x.extent(2);
   const auto pairs = static_cast<int64_t>(inv_freq.size());
   LONGSTRAW_ASSERT(x.order() == 3 && std::ssize(positions) == tokens && 2 * pairs <= dim);
+  // where the reduction of angles stops being exact
+  constexpr int64_t most = int64_t{1} << 24;
+  for (const int64_t position : positions)
+    require(position < most,
+            "position {} is beyond {} (angles would lose digits) - use a shorter prompt", position,
+            most);
   constexpr auto label = "longstraw::rope::rotate";
   stream.count(label, 6.0 * static_cast<double>(tokens * heads * pairs));
   const double sign = rotation == Rotation::forward ? 1 : -1;

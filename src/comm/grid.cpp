@@ -29,6 +29,18 @@ std::vector<int64_t> offsets_of(std::span<const int64_t> sizes) {
   return offsets;
 }
 
+int count_nodes(MPI_Comm comm) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  int rank = 0, nodes = 0;
+  check_mpi(MPI_Comm_rank(node, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  const int first = rank == 0 ? 1 : 0;
+  check_mpi(MPI_Allreduce(&first, &nodes, 1, MPI_INT, MPI_SUM, comm), "MPI_Allreduce");
+  return nodes;
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* call) {
@@ -42,6 +54,7 @@ void check_mpi(int code, const char* call) {
 Grid::Grid(MPI_Comm comm) : comm_(comm) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+  nodes_ = count_nodes(comm);
 }
 
 void Grid::barrier() const { check_mpi(MPI_Barrier(comm_), "MPI_Barrier"); }
@@ -88,7 +101,8 @@ void Grid::all_gather_rows(const Tensor& to, const Tensor& from,
   for (auto& b : bytes) b *= row_bytes;
   const auto at = offsets_of(bytes);
   LONGSTRAW_ASSERT(at[size_] == to.bytes());
-  if (from.bytes() > 0) std::memcpy(to.raw() + at[rank_], from.raw(), from.bytes());
+  std::byte* const own = to.raw() + at[rank_];
+  if (from.bytes() > 0 && own != from.raw()) std::memcpy(own, from.raw(), from.bytes());
   for (int k = 0; k < size_; ++k) {
     const int peer = (k - rank_ + size_) % size_;
     if (peer == rank_) continue;

@@ -2,8 +2,8 @@
 
 #include "longstraw/comm/grid.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <mpi.h>
+#include <Kokkos_Core.hpp>
 
 #include <cstdlib>
 

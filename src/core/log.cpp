@@ -4,6 +4,9 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <memory>
 
 namespace longstraw {
@@ -28,6 +31,20 @@ void log(Level level, const std::string& line) {
     case Level::warning: logger(level)->warn("warning: {}", line); break;
     case Level::error: logger(level)->error("error: {}", line); break;
   }
+}
+
+void log_transient(const std::string& line) {
+  const std::string text = "\r\033[K" + line;
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+bool on_terminal() {
+  if (::isatty(STDOUT_FILENO) != 1) return false;
+  // mpirun gives every process a terminal of its own and writes elsewhere what comes out of it: what
+  // counts is where the parent's output goes.
+  std::error_code failed;
+  const auto parent = std::filesystem::read_symlink(str("/proc/{}/fd/1", ::getppid()), failed);
+  return failed || parent.native().starts_with("/dev/");
 }
 
 void log_speaks(bool speaks) {

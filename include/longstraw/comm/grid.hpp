@@ -1,4 +1,5 @@
-// The ranks of a job and what they exchange. Messages of any size are sent in parts of at most 1 GiB.
+// The ranks of a job and what they exchange. Messages of any size are sent in parts of at most 1
+// GiB.
 #pragma once
 
 #include "longstraw/core/check.hpp"
@@ -23,8 +24,8 @@ struct Traffic {
   int64_t calls = 0;
 };
 
-/// All ranks of a communicator. Every member but `rank`, `size`, `split` and `traffic` is collective
-/// over the grid.
+/// All ranks of a communicator. Every member but `rank`, `size`, `split` and `traffic` is
+/// collective over the grid.
 class Grid {
  public:
   explicit Grid(MPI_Comm comm);
@@ -32,6 +33,8 @@ class Grid {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Machines that the ranks run on.
+  int nodes() const { return nodes_; }
   MPI_Comm comm() const { return comm_; }
   /// This rank's part of `count` things, and rank `r`'s.
   Range mine(int64_t count) const { return part_of(count, size_, rank_); }
@@ -40,11 +43,12 @@ class Grid {
   void barrier() const;
   void broadcast(void* data, int64_t bytes, int root) const;
   std::string broadcast(std::string text, int root) const;
-  /// Rank r's `send[r]` bytes go to rank r, packed one after the other; `receive[r]` bytes come from
-  /// rank r likewise.
+  /// Rank r's `send[r]` bytes go to rank r, packed one after the other; `receive[r]` bytes come
+  /// from rank r likewise.
   void all_to_all(void* to, std::span<const int64_t> receive, const void* from,
                   std::span<const int64_t> send) const;
-  /// Every rank gets every rank's rows one after the other; `rows[r]` rows come from rank r.
+  /// Every rank gets every rank's rows one after the other; `rows[r]` rows come from rank r. `from`
+  /// may be its own place in `to`.
   void all_gather_rows(const Tensor& to, const Tensor& from, std::span<const int64_t> rows) const;
   /// Sum over ranks, in the order of ranks, the same bits on every rank.
   void sum(std::span<double> values) const;
@@ -60,11 +64,12 @@ class Grid {
   MPI_Comm comm_;
   int rank_ = 0;
   int size_ = 1;
+  int nodes_ = 1;
   mutable Traffic traffic_;
 };
 
-/// Runs `act` on every rank; if it throws an `Error` on any of them, all ranks throw the error of the
-/// lowest such rank. For everything that can fail on some ranks only. Collective over the grid.
+/// Runs `act` on every rank; if it throws an `Error` on any of them, all ranks throw the error of
+/// the lowest such rank. For everything that can fail on some ranks only. Collective over the grid.
 void agree(const Grid& grid, const std::function<void()>& act);
 
 }  // namespace longstraw

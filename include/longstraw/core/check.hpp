@@ -36,9 +36,8 @@ inline void require(bool condition, const std::string& message, int status = 1) 
 
 /// As `require`, formatting the message only when it is needed.
 template <class... Args>
-void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
-  requires(sizeof...(Args) > 0)
-{
+void require(bool condition, fmt::format_string<Args...> format,
+             Args&&... args) requires(sizeof...(Args) > 0) {
   if (!condition) throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 

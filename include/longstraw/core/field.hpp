@@ -8,8 +8,8 @@
 
 namespace longstraw {
 
-/// Owner of one allocation. Contents are undefined until written. Move-only; the ledger must outlive
-/// it. An empty field (default, or moved from) holds nothing.
+/// Owner of one allocation. Contents are undefined until written. Move-only; the ledger must
+/// outlive it. An empty field (default, or moved from) holds nothing.
 class Field {
  public:
   Field() = default;

@@ -1,5 +1,5 @@
-// A view of memory as an array of up to four dimensions, row-major, whose first dimension may have a
-// stride. It owns nothing; `Field` does.
+// A view of memory as an array of up to four dimensions, row-major, whose first dimension may have
+// a stride. It owns nothing; `Field` does.
 #pragma once
 
 #include "longstraw/core/check.hpp"
@@ -65,8 +65,9 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   /// Columns [begin, end) of a tensor of order 2, which keeps its stride.
   Tensor columns(int64_t begin, int64_t end) const;
-  /// The same elements under other extents. A strided tensor can only split or join dimensions after
-  /// the first, or split the first row of each index (`[n, a*b] -> [n*a, b]` needs contiguity).
+  /// The same elements under other extents. A strided tensor can only split or join dimensions
+  /// after the first, or split the first row of each index (`[n, a*b] -> [n*a, b]` needs
+  /// contiguity).
   Tensor reshape(std::initializer_list<int64_t> extents) const;
 
  private:

@@ -14,7 +14,7 @@ void swiglu_backward(Stream& stream, const Tensor& dg, const Tensor& du, const T
 
 /// y = o * sigmoid(t), all [rows, dim], row strides allowed; y may be o.
 void sigmoid_gate(Stream& stream, const Tensor& y, const Tensor& o, const Tensor& t);
-/// Output: do_ = dy sigmoid(t), dt = dy o sigmoid(t) (1 - sigmoid(t)). do_ may be dy.
+/// do_ = dy sigmoid(t), dt = dy o sigmoid(t) (1 - sigmoid(t)). do_ may be dy.
 void sigmoid_gate_backward(Stream& stream, const Tensor& do_, const Tensor& dt, const Tensor& dy,
                            const Tensor& o, const Tensor& t);
 

@@ -12,7 +12,9 @@ namespace longstraw {
 /// a, b, g, beta [tokens, heads] (row strides allowed on a and b); A_log, dt_bias [heads].
 void delta_gates(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a,
                  const Tensor& b, const Tensor& a_log, const Tensor& dt_bias);
-/// Writes da, db [tokens, heads]; adds to da_log, ddt_bias [heads].
+/// da = -exp(A_log) slope(a + dt_bias) dg, where slope is sigmoid (1 above 20, as the value is the
+/// identity there); db = dbeta beta (1 - beta); ddt_bias += sum over tokens of da, da_log += that
+/// of dg g. da, db, a, b [tokens, heads] (row strides allowed); dg, dbeta likewise.
 void delta_gates_backward(Stream& stream, const Tensor& da, const Tensor& db, const Tensor& da_log,
                           const Tensor& ddt_bias, const Tensor& dg, const Tensor& dbeta,
                           const Tensor& a, const Tensor& b, const Tensor& a_log,

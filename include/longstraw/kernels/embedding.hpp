@@ -15,12 +15,14 @@ void embed(Stream& stream, const Tensor& x, const Tensor& table, std::span<const
 void embed_backward(Stream& stream, const Tensor& dtable, const Tensor& dx,
                     std::span<const int32_t> ids);
 
-/// For each row of logits [tokens, vocab] under softmax(logits / temperature): log-probability of its
-/// target, entropy, and log of the normaliser (what backward needs). Outputs are double, one a token.
+/// For each row of logits [tokens, vocab] under softmax(logits / temperature): log-probability of
+/// its target, entropy, and log of the normaliser (what backward needs). Outputs are double, one a
+/// token.
 void log_prob(Stream& stream, std::span<double> logprob, std::span<double> entropy,
               std::span<double> normaliser, const Tensor& logits, std::span<const int32_t> targets,
               double temperature);
-/// logits[t] <- dlogprob[t] (onehot(target) - softmax(logits / temperature)) / temperature, in place.
+/// logits[t] <- dlogprob[t] (onehot(target) - softmax(logits / temperature)) / temperature, in
+/// place.
 void log_prob_backward(Stream& stream, const Tensor& logits, std::span<const double> dlogprob,
                        std::span<const double> normaliser, std::span<const int32_t> targets,
                        double temperature);

@@ -8,9 +8,9 @@ namespace longstraw {
 
 enum class Transpose { no, yes };
 
-/// C = alpha op(A) op(B) + beta C for matrices of order 2 with row strides; op transposes where asked.
-/// op(A) [m, k], op(B) [k, n], C [m, n], all of one type. With beta = 0, C is not read. Extents of 0
-/// are allowed (k = 0 scales C by beta).
+/// C = alpha op(A) op(B) + beta C for matrices of order 2 with row strides; op transposes where
+/// asked. op(A) [m, k], op(B) [k, n], C [m, n], all of one type. With beta = 0, C is not read.
+/// Extents of 0 are allowed (k = 0 scales C by beta).
 void gemm(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
           Transpose transpose_b, double alpha = 1.0, double beta = 0.0);
 

@@ -1,0 +1,73 @@
+// Model weights as a Hugging Face folder: config.json and safetensors files, read and written.
+// What the tensors mean is left to the model.
+#pragma once
+
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/core/ledger.hpp"
+#include "longstraw/core/tensor.hpp"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace longstraw {
+
+/// Where a tensor lies in its file.
+struct StoredTensor {
+  std::string type;            // as the file names it: F64 F32 F16 BF16, or one we only copy
+  std::vector<int64_t> shape;  // empty for a scalar
+  int file = 0;                // index into `Checkpoint::files()`
+  int64_t offset = 0;          // bytes from the start of the file
+  int64_t bytes = 0;
+  int64_t elements() const;
+};
+
+/// A folder whose files have been checked against each other: the layout of every tensor is known
+/// and lies inside its file. Plain data after `open`; holds no open file.
+class Checkpoint {
+ public:
+  /// Reads config.json, the index where there is one, and the header of every safetensors file on
+  /// rank 0, refuses what is damaged or incomplete, and gives the result to all ranks. Takes, in
+  /// this order, `model.safetensors`, the files named by `model.safetensors.index.json`, or a
+  /// complete set
+  /// `*-00001-of-0000N.safetensors`. Collective over `grid`.
+  static Checkpoint open(const std::string& folder, const Grid& grid);
+
+  const std::string& folder() const { return folder_; }
+  /// Text of config.json.
+  const std::string& config() const { return config_; }
+  /// Names of the weight files inside the folder.
+  const std::vector<std::string>& files() const { return files_; }
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  /// Refuses a name that the folder does not hold.
+  const StoredTensor& at(const std::string& name) const;
+
+  /// Elements [begin, end) of tensor `name` (flat, row-major), converted to the type of `into`,
+  /// which is contiguous and has as many elements. F32, F16 and BF16 widen exactly; F64 is rounded
+  /// to nearest even for float32. Any rank, at any time, on its own.
+  void read(const std::string& name, Range elements, const Tensor& into) const;
+
+ private:
+  Checkpoint() = default;
+  std::string folder_, config_;
+  std::vector<std::string> files_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+/// Fills `values` with elements [begin, end) of tensor `name` and returns true, or returns false
+/// when it has no values for this tensor. Called on all ranks with the same arguments in the same
+/// order, so it may communicate; what counts is what it gives on rank 0. It must answer alike for
+/// all parts of a tensor and on all ranks.
+using Provide = std::function<bool(const std::string& name, Range elements, const Tensor& values)>;
+
+/// Writes a checkpoint like `source` to the folder `out`: same files, headers, names and types.
+/// Tensors that `provide` has values for (asked for in `type`, in parts) are rounded to nearest
+/// even to their stored type, the others and all other files of the folder (configuration,
+/// tokenizer, chat template, but no other weights) are copied byte for byte. Written as `out`.tmp,
+/// flushed to disk and renamed; an older `out` is replaced. Collective over `grid`; rank 0 writes.
+void write_checkpoint(const std::string& out, const Checkpoint& source, const Grid& grid,
+                      Ledger& ledger, DType type, const Provide& provide);
+
+}  // namespace longstraw

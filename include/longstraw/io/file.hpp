@@ -1,0 +1,45 @@
+// Plain files through the operating system: reads and writes that are complete or throw, and are on
+// the disk when they say so.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace longstraw {
+
+/// Owner of one open file. Errors name the path and the system's reason.
+class DiskFile {
+ public:
+  static DiskFile open(const std::string& path);    // for reading
+  static DiskFile create(const std::string& path);  // for writing; an older file is emptied
+  static DiskFile append(const std::string& path);  // for writing at the end
+  DiskFile(DiskFile&& other) noexcept;
+  DiskFile& operator=(DiskFile&& other) noexcept;
+  ~DiskFile();
+
+  int64_t size() const;
+  /// `bytes` bytes from `offset`; refuses a file that ends before.
+  void read(void* to, int64_t bytes, int64_t offset) const;
+  /// Appends.
+  void write(const void* from, int64_t bytes);
+  void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }
+  /// Returns when everything written is on the disk.
+  void sync();
+
+ private:
+  DiskFile(int descriptor, std::string path);
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+/// The whole of a text file; refuses one larger than `largest` bytes.
+std::string read_text(const std::string& path, int64_t largest);
+/// Puts `text` at `path` by way of path.tmp, so that nobody sees half of it.
+void write_text(const std::string& path, std::string_view text);
+/// Renames and flushes the folder's entry to disk.
+void move_into_place(const std::string& from, const std::string& to);
+/// Flushes the entries of a folder.
+void sync_folder(const std::string& path);
+
+}  // namespace longstraw

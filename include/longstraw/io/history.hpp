@@ -1,0 +1,28 @@
+// The history of a run: one JSON object a line.
+#pragma once
+
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/io/file.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+
+namespace longstraw {
+
+class History {
+ public:
+  /// Lines go to the end of the file `path`, which rank 0 opens. Collective over `grid`.
+  History(const std::string& path, const Grid& grid);
+
+  /// Appends `line` of rank 0, keys in their order, and returns when it is on the disk. Numbers
+  /// that are not finite become null, as JSON has no word for them. Collective over the grid.
+  void append(const nlohmann::ordered_json& line);
+
+ private:
+  Grid grid_;
+  std::optional<DiskFile> file_;  // on rank 0
+};
+
+}  // namespace longstraw

@@ -1,0 +1,30 @@
+// The folder that one run writes to: deck.ini, history.jsonl, log, weights/, gradients.
+#pragma once
+
+#include "longstraw/comm/grid.hpp"
+
+#include <string>
+
+namespace longstraw {
+
+class RunFolder {
+ public:
+  /// Refuses a folder that cannot be made or written to, or that holds the history of another run;
+  /// leaves nothing behind. Collective over `grid`.
+  static void check(const std::string& path, const Grid& grid);
+
+  /// Checks and makes the folder, and puts `deck` there as deck.ini. Collective over `grid`.
+  RunFolder(const std::string& path, const std::string& deck, const Grid& grid);
+
+  /// Absolute.
+  const std::string& path() const { return path_; }
+  std::string history() const { return path_ + "/history.jsonl"; }
+  std::string log() const { return path_ + "/log"; }
+  std::string weights() const { return path_ + "/weights"; }
+  std::string gradients(int64_t step) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace longstraw

@@ -1,0 +1,28 @@
+// A block: the tokens that all ranks process together in one tick, and each rank's slice of it.
+#pragma once
+
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/core/split.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace longstraw {
+
+/// Consecutive tokens at global `positions`, cut into one contiguous slice a rank (sizes differ by
+/// at most one; a slice may be empty).
+struct Block {
+  Range positions;
+  std::vector<int64_t> slice_sizes;      ///< tokens by rank
+  Range mine;                            ///< global positions of this rank's slice
+  std::vector<int32_t> ids;              ///< input tokens of this rank's slice
+  std::vector<int64_t> slice_positions;  ///< global position of each of them
+
+  int64_t tokens() const { return positions.size(); }
+};
+
+/// The block at `positions` of a sequence; `ids` are those of the whole block.
+Block make_block(const Grid& grid, Range positions, std::span<const int32_t> ids);
+
+}  // namespace longstraw

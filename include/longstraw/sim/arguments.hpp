@@ -1,0 +1,31 @@
+// The command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longstraw {
+
+enum class Command { help, version, run, score, inspect };
+/// What the scores of `score` are called in the rollouts it writes.
+enum class ScoreAs { policy, reference };
+
+struct Arguments {
+  Command command = Command::help;
+  std::string text;                    ///< help: what to print
+  std::string deck;                    ///< -i
+  std::vector<std::string> overrides;  ///< section.key=value
+  std::string folder;                  ///< run: -d
+  bool check_only = false;             ///< -n
+  std::string output;                  ///< score: -o
+  ScoreAs score_as = ScoreAs::policy;  ///< score: --as
+  std::string target;                  ///< inspect
+};
+
+/// Throws `Error` of status 2 for what it does not understand, the same on every rank.
+Arguments parse_arguments(int argc, const char* const* argv);
+
+/// Version and facts about the build, for --version.
+std::string version_lines();
+
+}  // namespace longstraw

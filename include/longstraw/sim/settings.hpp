@@ -1,0 +1,33 @@
+// All settings of a run, read from the deck in one place.
+#pragma once
+
+#include "longstraw/deck/deck.hpp"
+#include "longstraw/policy/objective.hpp"
+#include "longstraw/sim/optimizer.hpp"
+#include "longstraw/sim/stepper.hpp"
+
+#include <string>
+
+namespace longstraw {
+
+struct Settings {
+  std::string checkpoint;  ///< folder
+  DType precision = DType::float32;
+  RolloutSettings rollouts;
+  ObjectiveSettings objective;
+  OptimizerSettings optimizer;
+  StepperSettings stepper;
+  int64_t steps = 0;  ///< 0: as many as the epochs have
+  int64_t seed = 0;
+  bool write_gradients = false;
+};
+
+/// Reads every key of the deck that a command uses, in the order of `input/defaults.ini`.
+Settings read_settings(Deck& deck);
+
+/// Indices of the rollouts' groups by step: epochs one after the other, `groups_per_step` at a time
+/// (the last step of an epoch may have fewer), in the order of the file, or shuffled by (seed,
+/// epoch).
+std::vector<std::vector<int64_t>> steps_of(const Settings& settings, int64_t groups);
+
+}  // namespace longstraw

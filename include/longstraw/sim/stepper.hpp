@@ -1,0 +1,120 @@
+// The verbs of the loop: what one tick does to the state of the group at hand. Which tick comes
+// next is the schedule's business, what becomes of the gradient the optimizer's.
+#pragma once
+
+#include "longstraw/model/model.hpp"
+#include "longstraw/policy/metrics.hpp"
+#include "longstraw/sim/schedule.hpp"
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace longstraw {
+
+/// `frozen`: the captured prompt state is a constant. `exact`: as full-sequence training.
+enum class GradientMode { frozen, exact };
+const char* name_of(GradientMode mode);
+
+struct StepperSettings {
+  GradientMode mode = GradientMode::exact;
+  int64_t block_tokens = 2048;
+  int64_t page_tokens = 4096;
+  int64_t prompt_checkpoint_every = 1;  ///< blocks between kept states of the prompt (exact)
+  bool values_only = false;             ///< score every response, replay none
+  bool keep_logprobs = false;           ///< gather every response's log-probabilities on all ranks
+};
+
+class Stepper {
+ public:
+  Stepper(const Context& context, const Model& model, const ObjectiveSettings& objective,
+          const StepperSettings& settings);
+
+  /// What a step over `groups` must do.
+  StepPlan plan(std::span<const Group* const> groups) const;
+  /// Starts a step: advantages, denominators and metrics of `groups`, which must outlive it.
+  void begin_step(std::span<const Group* const> groups);
+
+  /// The ticks, each on the block that it names. Collective over the grid.
+  void capture_block(const Tick& tick);
+  void score_block(const Tick& tick);
+  void advance_block(const Tick& tick);
+  void replay_block(const Tick& tick);
+  void prompt_backward_block(const Tick& tick);
+
+  /// Collective over the grid.
+  StepSummary summary() const { return metrics_.summary(context_.grid); }
+  /// Id of the first response whose replay gave a number that is not finite; empty: none.
+  /// Collective over the grid.
+  std::string nonfinite_response() const;
+  /// Log-probabilities by response id, of all responses run so far (`keep_logprobs`). With
+  /// `old_logprobs = computed`, a response that is replayed again takes them as the old ones.
+  const Scores& logprobs() const { return logprobs_; }
+  /// The retained state: what tests and dumps look at.
+  const SequenceState& sequence() const { return *sequence_; }
+
+ private:
+  const Group& group(const Tick& tick) const { return *groups_[tick.group]; }
+  const longstraw::Response& response(const Tick& tick) const {
+    return group(tick).responses[tick.response];
+  }
+  bool contributes(const longstraw::Response& response, double advantage) const;
+  Block prompt_block(const Group& group, int64_t index) const;
+  /// The block of a response that `tick` names, its input tokens being the last of the prompt and
+  /// all of the response but the last; and the tokens it predicts on this rank.
+  Block branch_block(const Tick& tick, std::vector<int32_t>& targets) const;
+  int64_t local_tokens(Range positions) const;
+
+  bool walks(const Group& group) const;
+  void begin_group();
+  void begin_branch(const Tick& tick);
+  void end_branch();
+  /// Forward with recording and backward of one block: of a response with `tick`, whose tokens are
+  /// in the loss, or of a prompt (null).
+  void replay(const Block& block, const Tick* tick, std::span<const int32_t> targets);
+  TokenScores replay_head(const Tick& tick, const Block& block, const Tensor& dx, const Tensor& x,
+                          std::span<const int32_t> targets);
+
+  struct WeightedLoss {
+    TokenLoss loss;
+    double weight;
+    bool importance_capped;
+  };
+  /// Loss of the response's token at `position` of the sequence; nothing if it does not count.
+  std::optional<WeightedLoss> loss_of(const Tick& tick, int64_t position, double logprob) const;
+  void take(const Tick& tick, const Block& block, const TokenScores& scores);
+  /// Number of the tick's response in the step.
+  int64_t response_index(const Tick& tick) const;
+
+  Context context_;
+  const Model& model_;
+  ObjectiveSettings objective_;
+  StepperSettings settings_;
+  std::vector<StateShape> shapes_;
+
+  // of the step
+  std::vector<const Group*> groups_;
+  struct ResponseTerms {
+    double advantage;
+    double weight;  // of one counted token in the loss
+  };
+  std::vector<std::vector<ResponseTerms>> terms_;  // by group and response
+  StepMetrics metrics_;
+  int64_t first_nonfinite_ = std::numeric_limits<int64_t>::max();
+  Scores logprobs_;
+  Scores first_logprobs_;  // of a response's first use, in earlier steps
+
+  // of the group
+  std::optional<SequenceState> sequence_;
+  int64_t boundary_rows_ = 0;  // local tokens of the captured prompt
+  CarriedStates boundary_;
+  std::map<int64_t, CarriedStates> prompt_starts_;  // by block
+  std::map<int64_t, CarriedStates> branch_starts_;
+  std::optional<StateGradient> gradient_;
+  CarriedStates boundary_gradient_;
+};
+
+}  // namespace longstraw

@@ -1,0 +1,229 @@
+#include "longstraw/core/field.hpp"
+#include "longstraw/core/log.hpp"
+#include "longstraw/io/checkpoint.hpp"
+#include "longstraw/io/file.hpp"
+#include "longstraw/io/number_formats.hpp"
+#include "longstraw/io/safetensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+namespace longstraw {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t part_elements = int64_t{1} << 22;
+constexpr int64_t copy_part = int64_t{16} << 20;
+// Weights in other formats, which would no longer match what we write.
+constexpr std::array weight_suffixes = {".safetensors", ".bin",     ".pt",   ".pth",  ".ckpt",
+                                        ".h5",          ".msgpack", ".gguf", ".onnx", ".tmp"};
+
+template <class Act>
+void checked(const std::string& what, Act&& act) {
+  try {
+    act();
+  } catch (const fs::filesystem_error& error) {
+    throw Error(str("{} ({})", what, error.what()));
+  }
+}
+
+std::string without_slash(const std::string& path) {
+  const auto normal = fs::absolute(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).string();
+}
+
+void copy_bytes(DiskFile& to, const DiskFile& from, int64_t offset, int64_t bytes) {
+  std::vector<std::byte> buffer(std::min(bytes, copy_part));
+  for (int64_t done = 0; done < bytes; done += copy_part) {
+    const int64_t part = std::min(copy_part, bytes - done);
+    from.read(buffer.data(), part, offset + done);
+    to.write(buffer.data(), part);
+  }
+}
+
+void copy_file(const std::string& from, const std::string& to) {
+  const auto source = DiskFile::open(from);
+  auto copy = DiskFile::create(to);
+  copy_bytes(copy, source, 0, source.size());
+  copy.sync();
+}
+
+bool holds_weights(const std::string& name) {
+  return std::any_of(weight_suffixes.begin(), weight_suffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+// Everything of a checkpoint folder that is not weights: files, and the folder in which
+// transformers keeps further chat templates. Other folders hold the same model in other formats.
+void copy_companions(const std::string& from, const std::string& to) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") || holds_weights(name)) continue;
+    if (entry.is_regular_file()) copy_file(entry.path().string(), to + "/" + name);
+    if (entry.is_directory() && name == "additional_chat_templates") {
+      fs::create_directory(to + "/" + name);
+      copy_companions(entry.path().string(), to + "/" + name);
+    }
+  }
+}
+
+int64_t bytes_needed(const Checkpoint& source) {
+  int64_t bytes = 0;
+  for (const auto& file : source.files())
+    bytes += DiskFile::open(source.folder() + "/" + file).size();
+  return bytes;
+}
+
+// An empty folder `temporary` with the companions in it, on a disk with room for the weights.
+void prepare(const std::string& out, const std::string& temporary, const Checkpoint& source) {
+  checked("cannot prepare " + temporary, [&] {
+    require(
+        !fs::exists(out) || !fs::equivalent(out, source.folder()),
+        "weights would be written over the checkpoint {} they come from - choose another folder",
+        out);
+    fs::remove_all(temporary);
+    fs::create_directories(temporary);
+    const auto room = static_cast<int64_t>(fs::space(temporary).available);
+    const int64_t needed = bytes_needed(source);
+    require(room >= needed, "not enough room for weights in {} ({} bytes needed, {} free)", out,
+            needed, room);
+    copy_companions(source.folder(), temporary);
+  });
+}
+
+// A crash between the two renames leaves the older weights as out.old.
+void replace_folder(const std::string& temporary, const std::string& out) {
+  checked("cannot replace " + out, [&] {
+    const std::string old = out + ".old";
+    sync_folder(temporary);
+    fs::remove_all(old);
+    if (fs::exists(out)) move_into_place(out, old);
+    move_into_place(temporary, out);
+    fs::remove_all(old);
+  });
+}
+
+// Puts `count` values into `raw` in the stored type; returns how many finite ones became infinite.
+template <class T>
+int64_t narrow(const std::string& type, const T* from, std::byte* raw, int64_t count) {
+  int64_t overflows = 0;
+  const auto each = [&](auto&& convert, auto&& infinite) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto stored = convert(from[i]);
+      std::memcpy(raw + i * sizeof stored, &stored, sizeof stored);
+      overflows += infinite(stored) && std::isfinite(from[i]);
+    }
+  };
+  const auto is_infinite = [](auto stored) { return std::isinf(stored); };
+  if (type == "F32")
+    each([](T x) { return static_cast<float>(x); }, is_infinite);
+  else if (type == "F64")
+    each([](T x) { return static_cast<double>(x); }, is_infinite);
+  else if (type == "BF16")
+    each([](T x) { return to_bf16(x); }, [](uint16_t bits) { return (bits & 0x7fff) == 0x7f80; });
+  else if (type == "F16")
+    each([](T x) { return to_f16(x); }, [](uint16_t bits) { return (bits & 0x7fff) == 0x7c00; });
+  else
+    throw Error("cannot write trained values in type " + type);
+  return overflows;
+}
+
+// One shard under way on rank 0; the other ranks hold none.
+struct Shard {
+  DiskFile from, to;
+};
+
+class TensorWriter {
+ public:
+  TensorWriter(const Grid& grid, const Tensor& values, const Provide& provide)
+      : grid_(grid), values_(values), provide_(provide) {}
+
+  void write(const std::string& name, const StoredTensor& tensor, std::optional<Shard>& shard) {
+    const int64_t elements = tensor.elements();
+    bool trained = true;
+    int64_t overflows = 0;
+    for (int64_t begin = 0; begin < elements && trained; begin += part_elements) {
+      const Range part{begin, std::min(begin + part_elements, elements)};
+      const Tensor values = values_.rows(0, part.size());
+      trained = provide_(name, part, values);
+      if (trained)
+        agree(grid_, [&] {
+          if (shard) overflows += put(tensor.type, values, shard->to);
+        });
+    }
+    if (!trained)
+      agree(grid_, [&] {
+        if (shard) copy_bytes(shard->to, shard->from, tensor.offset, tensor.bytes);
+      });
+    if (overflows > 0)
+      log(Level::warning, "{} values of {} became infinite in its type {}", overflows, name,
+          tensor.type);
+  }
+
+ private:
+  int64_t put(const std::string& type, const Tensor& values, DiskFile& to) {
+    return dispatch(values.type(), [&]<class T>(T) {
+      std::vector<std::byte> raw(values.size() * 8);
+      const int64_t overflows = narrow(type, values.data<T>(), raw.data(), values.size());
+      const int64_t width = type == "F64" ? 8 : type == "F32" ? 4 : 2;
+      to.write(raw.data(), values.size() * width);
+      return overflows;
+    });
+  }
+
+  const Grid& grid_;
+  const Tensor& values_;
+  const Provide& provide_;
+};
+
+void write_shard(const std::string& temporary, const Checkpoint& source, int file, const Grid& grid,
+                 TensorWriter& writer) {
+  std::vector<std::pair<int64_t, std::string>> order;
+  for (const auto& [name, tensor] : source.tensors())
+    if (tensor.file == file) order.emplace_back(tensor.offset, name);
+  std::sort(order.begin(), order.end());
+  const std::string name = source.files()[file], from = source.folder() + "/" + name;
+  std::optional<Shard> shard;
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    shard.emplace(Shard{DiskFile::open(from), DiskFile::create(temporary + "/" + name)});
+    copy_bytes(shard->to, shard->from, 0, safetensors_data_begin(from));
+  });
+  for (const auto& [offset, tensor] : order) writer.write(tensor, source.at(tensor), shard);
+  agree(grid, [&] {
+    if (shard) shard->to.sync();
+  });
+}
+
+}  // namespace
+
+void write_checkpoint(const std::string& folder, const Checkpoint& source, const Grid& grid,
+                      Ledger& ledger, DType type, const Provide& provide) {
+  const std::string out = without_slash(folder), temporary = out + ".tmp";
+  int64_t largest = 0;
+  for (const auto& [name, tensor] : source.tensors())
+    largest = std::max(largest, tensor.elements());
+  const Field values(ledger, "scratch", type, {std::min(largest, part_elements)});
+  TensorWriter writer(grid, values, provide);
+  try {
+    agree(grid, [&] {
+      if (grid.rank() == 0) prepare(out, temporary, source);
+    });
+    for (int file = 0; file < std::ssize(source.files()); ++file)
+      write_shard(temporary, source, file, grid, writer);
+    agree(grid, [&] {
+      if (grid.rank() == 0) replace_folder(temporary, out);
+    });
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (grid.rank() == 0) fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace longstraw

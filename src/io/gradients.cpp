@@ -1,0 +1,118 @@
+#include "longstraw/io/gradients.hpp"
+
+#include "longstraw/core/field.hpp"
+#include "longstraw/io/file.hpp"
+#include "longstraw/io/hdf5.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+namespace longstraw {
+namespace {
+
+constexpr int64_t part_elements = int64_t{1} << 22;
+
+int64_t product(const std::vector<int64_t>& shape, size_t first) {
+  return std::accumulate(shape.begin() + std::min(first, shape.size()), shape.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DType type) {
+  const std::vector<hsize_t> extents(parameter.shape.begin(), parameter.shape.end());
+  const h5::Space space(
+      extents.empty() ? H5Screate(H5S_SCALAR)
+                      : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+      "extents of " + parameter.name);
+  return {H5Dcreate2(file, parameter.name.c_str(), h5::memory_type(type), space, H5P_DEFAULT,
+                     H5P_DEFAULT, H5P_DEFAULT),
+          "cannot create dataset " + parameter.name};
+}
+
+// Rows [begin, end) of the first dimension.
+void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
+                const Tensor& values) {
+  const h5::Space all(H5Dget_space(set), parameter.name);
+  if (!parameter.shape.empty()) {
+    std::vector<hsize_t> start(parameter.shape.size(), 0);
+    std::vector<hsize_t> count(parameter.shape.begin(), parameter.shape.end());
+    start[0] = rows.begin, count[0] = rows.size();
+    h5::check_h5(
+        H5Sselect_hyperslab(all, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+        parameter.name);
+  }
+  const hsize_t elements = values.size();
+  const h5::Space memory(H5Screate_simple(1, &elements, nullptr), parameter.name);
+  h5::check_h5(
+      H5Dwrite(set, h5::memory_type(values.type()), memory, all, H5P_DEFAULT, values.raw()),
+      "cannot write gradient of " + parameter.name);
+}
+
+// Rows of a parameter that are written at a time.
+int64_t rows_at_once(const NamedShape& parameter) {
+  return std::max<int64_t>(1, part_elements / std::max<int64_t>(1, product(parameter.shape, 1)));
+}
+
+class Writer {
+ public:
+  Writer(const Grid& grid, const std::string& path, DType type)
+      : grid_(grid), path_(path), type_(type) {
+    agree(grid, [&] {
+      if (grid.rank() == 0) file_ = h5::create_file(path);
+    });
+  }
+
+  void write(const NamedShape& parameter, const Tensor& buffer, const Provide& provide) {
+    h5::Dataset set;
+    agree(grid_, [&] {
+      if (grid_.rank() == 0) set = create_dataset(file_, parameter, type_);
+    });
+    const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
+    const int64_t width = product(parameter.shape, 1), step = rows_at_once(parameter);
+    for (int64_t begin = 0; begin < rows && width > 0; begin += step) {
+      const Range part{begin, std::min(begin + step, rows)};
+      const Tensor values = buffer.rows(0, part.size() * width);
+      const bool has = provide(parameter.name, {part.begin * width, part.end * width}, values);
+      LONGSTRAW_ASSERT(has);
+      agree(grid_, [&] {
+        if (grid_.rank() == 0) write_rows(set, parameter, part, values);
+      });
+    }
+  }
+
+  void finish(const GradientFile& facts) {
+    agree(grid_, [&] {
+      if (grid_.rank() != 0) return;
+      h5::write_attribute(file_, "gradient_mode", facts.mode);
+      h5::write_attribute(file_, "step", facts.step);
+      file_.reset("cannot close " + path_);
+      auto disk = DiskFile::append(path_);
+      disk.sync();
+      move_into_place(path_, facts.path);
+    });
+  }
+
+ private:
+  const Grid& grid_;
+  std::string path_;
+  DType type_;
+  h5::File file_;  // on rank 0
+};
+
+}  // namespace
+
+void write_gradients(const GradientFile& file, const std::vector<NamedShape>& parameters,
+                     const Grid& grid, Ledger& ledger, DType type, const Provide& provide) {
+  int64_t largest = 0;
+  for (const auto& parameter : parameters)
+    largest = std::max(largest, std::min(product(parameter.shape, 0),
+                                         rows_at_once(parameter) * product(parameter.shape, 1)));
+  LONGSTRAW_ASSERT(largest <= (int64_t{1} << 30) / size_of(type));
+  const Field buffer(ledger, "scratch", type, {largest});
+  Writer writer(grid, file.path + ".tmp", type);
+  for (const auto& parameter : parameters) writer.write(parameter, buffer, provide);
+  writer.finish(file);
+}
+
+}  // namespace longstraw

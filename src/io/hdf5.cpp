@@ -1,0 +1,124 @@
+#include "longstraw/io/hdf5.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+namespace longstraw::h5 {
+namespace {
+
+// The first entry of the walk upward is the innermost call, the one that knows why.
+herr_t keep_reason(unsigned depth, const H5E_error2_t* entry, void* out) {
+  if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(out) = entry->desc;
+  return 0;
+}
+
+std::string reason() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_reason, &text);
+  H5Eclear2(H5E_DEFAULT);
+  return text.empty() ? "no reason given" : text;
+}
+
+// HDF5 prints errors by itself unless told not to; we say them once, in our own words.
+void quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* out) {
+  static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+  return 0;
+}
+
+}  // namespace
+
+hid_t check_h5(hid_t code, const std::string& what) {
+  if (code < 0) throw Error(str("{} (HDF5: {})", what, reason()));
+  return code;
+}
+
+File open_file(const std::string& path) {
+  quiet();
+  return File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "cannot open HDF5 file " + path);
+}
+
+File create_file(const std::string& path) {
+  quiet();
+  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+              "cannot create HDF5 file " + path);
+}
+
+hid_t memory_type(DType type) {
+  return type == DType::float32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
+}
+
+std::vector<int64_t> extents(const File& file, const std::string& path) {
+  const Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "no dataset " + path);
+  const Space space(H5Dget_space(set), "no extents of " + path);
+  const int order = static_cast<int>(check_h5(H5Sget_simple_extent_ndims(space), path));
+  std::vector<hsize_t> found(order);
+  check_h5(H5Sget_simple_extent_dims(space, found.data(), nullptr), path);
+  return {found.begin(), found.end()};
+}
+
+std::vector<double> read_all(const File& file, const std::string& path) {
+  const auto shape = extents(file, path);
+  const Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "no dataset " + path);
+  std::vector<double> values(
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+  check_h5(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+           "cannot read dataset " + path);
+  return values;
+}
+
+std::vector<std::string> names(const File& file, const std::string& path) {
+  const Group group(H5Gopen2(file, path.c_str(), H5P_DEFAULT), "no group " + path);
+  std::vector<std::string> found;
+  hsize_t next = 0;
+  check_h5(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &next, keep_name, &found), path);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool exists(const File& file, const std::string& path) {
+  // A link can only be asked for when all groups above it exist.
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const std::string part = path.substr(0, slash);
+    if (check_h5(H5Lexists(file, part.c_str(), H5P_DEFAULT), part) == 0) return false;
+    if (slash == std::string::npos) return true;
+  }
+}
+
+void write_attribute(hid_t object, const std::string& name, const std::string& value) {
+  const Type type(H5Tcopy(H5T_C_S1), "string type");
+  check_h5(H5Tset_size(type, std::max<size_t>(value.size(), 1)), "string type");
+  const Space space(H5Screate(H5S_SCALAR), "scalar");
+  const Attribute attribute(H5Acreate2(object, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT),
+                            "cannot create attribute " + name);
+  check_h5(H5Awrite(attribute, type, value.c_str()), "cannot write attribute " + name);
+}
+
+void write_attribute(hid_t object, const std::string& name, int64_t value) {
+  const Space space(H5Screate(H5S_SCALAR), "scalar");
+  const Attribute attribute(
+      H5Acreate2(object, name.c_str(), H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT),
+      "cannot create attribute " + name);
+  check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
+}
+
+std::string read_attribute(hid_t object, const std::string& name) {
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  const Type type(H5Aget_type(attribute), "type of attribute " + name);
+  require(H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0,
+          "attribute {} is no text of fixed length", name);
+  std::string value(H5Tget_size(type), '\0');
+  check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
+  return value;
+}
+
+int64_t read_integer_attribute(hid_t object, const std::string& name) {
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  int64_t value = 0;
+  check_h5(H5Aread(attribute, H5T_NATIVE_INT64, &value), "cannot read attribute " + name);
+  return value;
+}
+
+}  // namespace longstraw::h5

@@ -1,0 +1,135 @@
+// The program: session -> arguments -> deck -> problem -> (a check ends here) -> command.
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/comm/session.hpp"
+#include "longstraw/core/log.hpp"
+#include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
+#include "longstraw/io/run_folder.hpp"
+#include "longstraw/kernels/blas_setup.hpp"
+#include "longstraw/sim/arguments.hpp"
+#include "longstraw/sim/inspect.hpp"
+#include "longstraw/sim/run.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+namespace longstraw {
+namespace {
+
+constexpr int64_t largest_deck = int64_t{1} << 20;
+
+Deck read_deck(const Arguments& arguments, const Grid& grid) {
+  std::optional<Deck> deck;
+  std::string text;
+  agree(grid, [&] {
+    if (grid.rank() == 0) text = read_text(arguments.deck, largest_deck);
+  });
+  text = grid.broadcast(text, 0);
+  agree(grid, [&] { deck.emplace(text, arguments.deck, arguments.overrides); });
+  return std::move(*deck);
+}
+
+// A launcher that does not speak to this MPI starts every process as rank 0 of 1.
+void check_launch(const Grid& grid) {
+  for (const char* name : {"SLURM_NTASKS", "PMI_SIZE"}) {
+    const char* value = std::getenv(name);
+    const bool in_step = std::getenv("SLURM_PROCID") != nullptr || std::string(name) == "PMI_SIZE";
+    if (value == nullptr || !in_step || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) continue;
+    require(grid.size() > 1 || std::atoll(value) <= 1,
+            "{} = {}, but MPI sees one rank: the launcher and "
+            "this MPI do not know each other - start with mpirun, or with srun --mpi=pmix",
+            name, value);
+  }
+}
+
+// Scoring needs no more of a deck than checkpoint, rollouts, temperature and sizes.
+Settings for_scoring(Settings settings) {
+  settings.objective = {.temperature = settings.objective.temperature};
+  settings.rollouts.epochs = settings.rollouts.groups_per_step = 1;
+  settings.rollouts.shuffle = false;
+  settings.steps = 0;
+  settings.stepper.mode = GradientMode::frozen;
+  settings.stepper.values_only = settings.stepper.keep_logprobs = true;
+  return settings;
+}
+
+int score_command(const Arguments& arguments, const Problem& problem, const Grid& grid) {
+  agree(grid, [&] {
+    std::error_code failed;
+    require(grid.rank() != 0 || !std::filesystem::exists(arguments.output, failed),
+            "{} exists - choose another with -o, or remove it", arguments.output);
+  });
+  log_header(problem, grid);
+  if (arguments.check_only) {
+    log(Level::info, "checked: this scoring can start; nothing was written");
+    return 0;
+  }
+  const Scores scores = score(problem, grid);
+  const char* key = arguments.score_as == ScoreAs::reference ? "ref_logprobs" : "logprobs";
+  agree(grid, [&] {
+    if (grid.rank() == 0) write_scored(problem.rollouts.file, arguments.output, key, scores);
+  });
+  log(Level::info, "wrote {}: {} of {} response(s)", arguments.output, key, scores.size());
+  return 0;
+}
+
+int run_command(const Arguments& arguments, const Grid& grid) {
+  Deck deck = read_deck(arguments, grid);
+  std::optional<Settings> settings;
+  agree(grid, [&] {
+    settings.emplace(read_settings(deck));
+    deck.check_all_read();
+  });
+  check_blas();
+  if (arguments.command == Command::score) settings = for_scoring(*settings);
+  const Problem problem = open_problem(*settings, grid);
+  if (arguments.command == Command::score) return score_command(arguments, problem, grid);
+  RunFolder::check(arguments.folder, grid);
+  if (arguments.check_only) {
+    log_header(problem, grid);
+    log(Level::info, "checked: this run can start; nothing was written");
+    return 0;
+  }
+  return static_cast<int>(run(problem, arguments.folder, deck.completed(), grid));
+}
+
+int command(const Arguments& arguments, const Grid& grid) {
+  switch (arguments.command) {
+    case Command::help: log(Level::info, arguments.text); return 0;
+    case Command::version: log(Level::info, version_lines()); return 0;
+    case Command::inspect: inspect(arguments.target, grid); return 0;
+    case Command::run:
+    case Command::score: return run_command(arguments, grid);
+  }
+  return 0;
+}
+
+int guarded(int argc, char** argv) {
+  const Grid grid = Grid::world();
+  log_speaks(grid.rank() == 0);
+  try {
+    check_launch(grid);
+    return command(parse_arguments(argc, argv), grid);
+  } catch (const Error& error) {
+    if (error.everywhere() || grid.size() == 1) {
+      if (grid.rank() == 0) log(Level::error, error.what());
+      return error.status();
+    }
+    log(Level::error, "rank {}: {}", grid.rank(), error.what());
+    Session::abort(error.status());
+  } catch (const std::exception& error) {
+    log(Level::error, "rank {}: {}", grid.rank(), error.what());
+    if (grid.size() == 1) return 1;
+    Session::abort(1);
+  }
+}
+
+}  // namespace
+}  // namespace longstraw
+
+int main(int argc, char** argv) {
+  longstraw::choose_blas_kernel(argc, argv);
+  longstraw::Session session(argc, argv);
+  return longstraw::guarded(argc, argv);
+}

@@ -1,0 +1,30 @@
+#include "longstraw/model/parameters.hpp"
+
+#include <functional>
+#include <numeric>
+
+namespace longstraw {
+
+ParameterId ParameterList::add(std::string name, std::vector<int64_t> shape) {
+  const int64_t count =
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  list_.push_back({std::move(name), std::move(shape), size(), count});
+  return ParameterId{static_cast<int32_t>(list_.size() - 1)};
+}
+
+Parameters::Parameters(Ledger& ledger, DType type, ParameterList list)
+    : list_(std::move(list)),
+      weights_(ledger, "weights", type, {list_.size()}),
+      gradients_(Field::zeros(ledger, "gradient", type, {list_.size()})) {}
+
+Tensor Parameters::matrix(const Tensor& flat, ParameterId id) const {
+  const Parameter& p = list_[id];
+  return vector(flat, id).reshape({p.shape[0], p.size / p.shape[0]});
+}
+
+Tensor Parameters::vector(const Tensor& flat, ParameterId id) const {
+  const Parameter& p = list_[id];
+  return flat.rows(p.offset, p.offset + p.size);
+}
+
+}  // namespace longstraw

@@ -1,0 +1,169 @@
+#include "longstraw/sim/arguments.hpp"
+
+#include "longstraw/core/check.hpp"
+#include "longstraw/core/version.hpp"
+
+#include <boost/program_options.hpp>
+
+#include <sstream>
+
+namespace longstraw {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* overview =
+    R"(LongStraw: GRPO post-training on very long prompts, over MPI.
+
+  mpirun -n N longstraw run -i deck.ini       train: rollouts in, updated weights out
+  mpirun -n N longstraw score -i deck.ini -o scored.jsonl
+                                              log-probabilities of given responses
+  longstraw inspect PATH                      what a checkpoint folder or rollouts file holds
+  longstraw --version                         version and facts about the build
+  longstraw COMMAND --help                    options of a command
+
+Exit status: 0 finished, 1 failed, 2 bad deck or arguments.)";
+
+constexpr const char* run_help =
+    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-n] [section.key=value ...]
+
+Takes the checkpoint and the rollouts that the deck names through all steps and
+writes to DIR: weights/ (a Hugging Face folder like the checkpoint), history.jsonl
+(a JSON object a step), deck.ini (the deck with all defaults), log.
+
+  -i, --input FILE   the deck: INI sections, see input/defaults.ini for every key
+  -d, --dir DIR      run folder to make (default: run)
+  -n, --check        check everything that can be found without computing, and stop
+  section.key=value  replaces what the deck says
+
+Any number of ranks gives the same result up to rounding; the same number, the
+same bits. First try:  mpirun -n 2 longstraw run -i input/recall.ini)";
+
+constexpr const char* score_help =
+    R"(mpirun -n N longstraw score -i deck.ini -o FILE [--as policy|reference] [section.key=value ...]
+
+Computes the log-probability of every response token under the deck's checkpoint
+(at objective.temperature) and writes the deck's rollouts with them to FILE.
+
+  -i, --input FILE   the deck, as for run
+  -o, --output FILE  the scored rollouts (JSON lines); must not exist
+  --as policy        as `logprobs` (default): old log-probabilities
+  --as reference     as `ref_logprobs`: score under the reference checkpoint with
+                     model.checkpoint=FOLDER
+  -n, --check        check everything that can be found without computing, and stop)";
+
+constexpr const char* inspect_help =
+    R"(longstraw inspect PATH
+
+A checkpoint folder: family, layers, parameters, bytes, what is not used.
+A rollouts file (JSON lines): groups, lengths, rewards, groups without signal.)";
+
+std::string command_help(const std::string& command) {
+  if (command == "run") return run_help;
+  if (command == "score") return score_help;
+  if (command == "inspect") return inspect_help;
+  return overview;
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(what + " - see longstraw --help", 2, true);
+}
+
+po::options_description options_of(const std::string& command) {
+  po::options_description options;
+  auto add = options.add_options();
+  add("help,h", "")("arguments", po::value<std::vector<std::string>>());
+  if (command == "inspect") return options;
+  add("input,i", po::value<std::string>())("check,n", "");
+  if (command == "run") add("dir,d", po::value<std::string>()->default_value("run"));
+  if (command == "score")
+    add("output,o", po::value<std::string>())("as",
+                                              po::value<std::string>()->default_value("policy"));
+  return options;
+}
+
+po::variables_map parsed(const std::string& command, const std::vector<std::string>& words) {
+  po::variables_map map;
+  try {
+    const auto options = options_of(command);
+    po::positional_options_description positional;
+    positional.add("arguments", -1);
+    // Without guessing: -n must not stand for an option that merely begins with it.
+    constexpr int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(
+        po::command_line_parser(words).options(options).positional(positional).style(style).run(),
+        map);
+  } catch (const po::error& error) {
+    refuse(str("longstraw {}: {}", command, error.what()));
+  }
+  return map;
+}
+
+void take_deck_arguments(Arguments& arguments, const std::string& command,
+                         const po::variables_map& map) {
+  if (!map.contains("input")) refuse(str("longstraw {}: no deck (-i FILE)", command));
+  arguments.deck = map["input"].as<std::string>();
+  arguments.check_only = map.contains("check");
+  if (!map.contains("arguments")) return;
+  for (const auto& word : map["arguments"].as<std::vector<std::string>>()) {
+    if (word.find('=') == std::string::npos)
+      refuse(str("longstraw {}: \"{}\" is neither an option nor section.key=value", command, word));
+    arguments.overrides.push_back(word);
+  }
+}
+
+void take_score_arguments(Arguments& arguments, const po::variables_map& map) {
+  if (!map.contains("output")) refuse("longstraw score: no output file (-o FILE)");
+  arguments.output = map["output"].as<std::string>();
+  const auto as = map["as"].as<std::string>();
+  if (as != "policy" && as != "reference")
+    refuse(str("longstraw score: --as {} (policy or reference)", as));
+  arguments.score_as = as == "reference" ? ScoreAs::reference : ScoreAs::policy;
+}
+
+}  // namespace
+
+Arguments parse_arguments(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  Arguments arguments;
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    arguments.text = words.size() > 1 ? command_help(words[1]) : overview;
+    return arguments;
+  }
+  const std::string command = words[0];
+  if (command == "--version") {
+    arguments.command = Command::version;
+    return arguments;
+  }
+  if (command != "run" && command != "score" && command != "inspect")
+    refuse(str("longstraw: \"{}\" is no command (run, score, inspect)", command));
+  words.erase(words.begin());
+  const auto map = parsed(command, words);
+  if (map.contains("help")) {
+    arguments.text = command_help(command);
+    return arguments;
+  }
+  if (command == "inspect") {
+    arguments.command = Command::inspect;
+    if (!map.contains("arguments") || map["arguments"].as<std::vector<std::string>>().size() != 1)
+      refuse("longstraw inspect: one folder or file is needed");
+    arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
+    return arguments;
+  }
+  take_deck_arguments(arguments, command, map);
+  if (command == "run") {
+    arguments.command = Command::run;
+    arguments.folder = map["dir"].as<std::string>();
+  } else {
+    arguments.command = Command::score;
+    take_score_arguments(arguments, map);
+  }
+  return arguments;
+}
+
+std::string version_lines() {
+  return str("LongStraw {}\n  built    {}\n  library  {}", version_text, build_text, library_text);
+}
+
+}  // namespace longstraw

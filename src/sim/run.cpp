@@ -1,0 +1,224 @@
+#include "longstraw/sim/run.hpp"
+
+#include "longstraw/core/log.hpp"
+#include "longstraw/io/gradients.hpp"
+#include "longstraw/io/history.hpp"
+#include "longstraw/io/run_folder.hpp"
+#include "longstraw/sim/report.hpp"
+#include "longstraw/sim/weights.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace longstraw {
+namespace {
+
+// All that a run holds while it goes on, and the loop over its ticks.
+class Run {
+ public:
+  Run(const Problem& problem, const Grid& grid)
+      : problem_(problem),
+        grid_(grid),
+        parameters_(ledger_, problem.settings.precision, problem.model.parameters),
+        context_{grid, ledger_, stream_, parameters_},
+        optimizer_(ledger_, grid, parameters_, problem.settings.optimizer),
+        stepper_(context_, problem.model, problem.settings.objective, problem.settings.stepper),
+        steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
+        progress_(work(), on_terminal() && grid.rank() == 0) {
+    load_weights(problem.checkpoint, parameters_, grid);
+  }
+
+  RunResult run(const RunFolder& folder);
+  Scores score();
+
+ private:
+  int64_t steps() const { return std::ssize(steps_); }
+  std::vector<const Group*> groups_of(int64_t step) const;
+  double work() const;
+  int64_t tokens_of(const Tick& tick) const;
+  void begin_step(int64_t step);
+  void perform(const Tick& tick);
+  void update(int64_t step);
+  void finish_step(const RunFolder& folder, History& history);
+  void write_gradient(const RunFolder& folder, int64_t step);
+
+  const Problem& problem_;
+  const Grid& grid_;
+  Ledger ledger_;
+  Stream stream_;
+  Parameters parameters_;
+  Context context_;
+  Optimizer optimizer_;
+  Stepper stepper_;
+  std::vector<std::vector<int64_t>> steps_;
+  StepPlan plan_;
+  StepReport report_;
+  Progress progress_;
+};
+
+std::vector<const Group*> Run::groups_of(int64_t step) const {
+  std::vector<const Group*> groups;
+  for (int64_t index : steps_[step]) groups.push_back(&problem_.rollouts.groups[index]);
+  return groups;
+}
+
+double Run::work() const {
+  double work = 0;
+  for (int64_t step = 0; step < steps(); ++step) {
+    const auto groups = groups_of(step);
+    const StepPlan plan = stepper_.plan(groups);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const auto prompt = static_cast<double>(groups[g]->prompt.size() - 1);
+      work += prompt * Progress::cost(TickKind::capture_block);
+      if (plan[g].walks) work += prompt * Progress::cost(TickKind::prompt_backward_block);
+      for (size_t r = 0; r < groups[g]->responses.size(); ++r) {
+        const auto& response = plan[g].responses[r];
+        work += static_cast<double>(groups[g]->responses[r].ids.size()) *
+                Progress::cost(response.replays ? TickKind::replay_block : TickKind::score_block);
+      }
+    }
+  }
+  return work;
+}
+
+int64_t Run::tokens_of(const Tick& tick) const {
+  if (tick.kind == TickKind::update) return 0;
+  const Group& group = problem_.rollouts.groups[steps_[tick.step][tick.group]];
+  const bool prompt =
+      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
+  const int64_t all =
+      prompt ? std::ssize(group.prompt) - 1 : std::ssize(group.responses[tick.response].ids);
+  const int64_t block = problem_.settings.stepper.block_tokens;
+  return std::min(block, all - tick.block * block);
+}
+
+void Run::begin_step(int64_t step) {
+  const auto groups = groups_of(step);
+  plan_ = stepper_.plan(groups);
+  stepper_.begin_step(groups);
+  report_ = {.step = step, .mode = problem_.settings.stepper.mode};
+}
+
+void Run::perform(const Tick& tick) {
+  const Timer timer;
+  switch (tick.kind) {
+    case TickKind::capture_block: stepper_.capture_block(tick); break;
+    case TickKind::score_block: stepper_.score_block(tick); break;
+    case TickKind::advance_block: stepper_.advance_block(tick); break;
+    case TickKind::replay_block: stepper_.replay_block(tick); break;
+    case TickKind::prompt_backward_block: stepper_.prompt_backward_block(tick); break;
+    case TickKind::update: update(tick.step); break;
+  }
+  report_.seconds.of(tick.kind) += timer.seconds();
+  progress_.done(tick.kind, tokens_of(tick), tick.step, steps());
+}
+
+void Run::update(int64_t step) {
+  report_.summary = stepper_.summary();
+  report_.lr = learning_rate(problem_.settings.optimizer, step, steps());
+  const bool signal = std::any_of(plan_.begin(), plan_.end(), [](const GroupPlan& group) {
+    return std::any_of(group.responses.begin(), group.responses.end(),
+                       [](const auto& response) { return response.replays; });
+  });
+  if (signal) report_.grad_norm = optimizer_.reduce_gradient(stream_, parameters_);
+  if (!signal) {
+    report_.outcome = StepOutcome::skipped_no_signal;
+  } else if (!std::isfinite(report_.grad_norm) || !std::isfinite(report_.summary.loss)) {
+    report_.nonfinite_response = stepper_.nonfinite_response();
+    report_.outcome = problem_.settings.optimizer.on_nonfinite == OnNonfinite::skip
+                          ? StepOutcome::skipped_nonfinite
+                          : StepOutcome::stopped_nonfinite;
+  } else {
+    optimizer_.update(stream_, parameters_, report_.grad_norm, report_.lr);
+  }
+  clear(parameters_.gradients());
+}
+
+void Run::finish_step(const RunFolder& folder, History& history) {
+  if (problem_.settings.write_gradients && optimizer_.has_gradient())
+    write_gradient(folder, report_.step);
+  optimizer_.drop_gradient();
+  report_.bytes_peak = peak_bytes(ledger_, grid_);
+  history.append(history_line(report_));
+  progress_.clear();
+  log(Level::info, step_line(report_, steps()));
+  if (report_.outcome == StepOutcome::skipped_no_signal)
+    log(Level::warning,
+        "step {}: no response has an advantage (all rewards of each group are equal) - "
+        "the step was skipped",
+        report_.step + 1);
+  if (report_.outcome == StepOutcome::skipped_nonfinite ||
+      report_.outcome == StepOutcome::stopped_nonfinite)
+    log(Level::warning,
+        "step {}: the gradient is not finite, first seen at response {} - weights and "
+        "moments are as before the step",
+        report_.step + 1, report_.nonfinite_response);
+}
+
+void Run::write_gradient(const RunFolder& folder, int64_t step) {
+  std::vector<NamedShape> shapes;
+  std::map<std::string, int64_t> offsets;
+  for (const Parameter& p : parameters_.list().all()) {
+    shapes.push_back({p.name, p.shape});
+    offsets[p.name] = p.offset;
+  }
+  write_gradients({.path = folder.gradients(step),
+                   .mode = name_of(problem_.settings.stepper.mode),
+                   .step = step},
+                  shapes, grid_, ledger_, problem_.settings.precision,
+                  [&](const std::string& name, Range elements, const Tensor& values) {
+                    const int64_t at = offsets.at(name);
+                    optimizer_.gather_gradient(values, {at + elements.begin, at + elements.end});
+                    return true;
+                  });
+}
+
+RunResult Run::run(const RunFolder& folder) {
+  History history(folder.history(), grid_);
+  for (int64_t step = 0; step < steps(); ++step) {
+    begin_step(step);
+    for (Tick tick = first_tick(step, plan_);; tick = next_tick(tick, plan_)) {
+      perform(tick);
+      if (tick.kind == TickKind::update) break;
+    }
+    finish_step(folder, history);
+    if (report_.outcome == StepOutcome::stopped_nonfinite) break;
+  }
+  save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
+  return report_.outcome == StepOutcome::stopped_nonfinite ? RunResult::failed
+                                                           : RunResult::finished;
+}
+
+Scores Run::score() {
+  for (int64_t step = 0; step < steps(); ++step) {
+    begin_step(step);
+    for (Tick tick = first_tick(step, plan_); tick.kind != TickKind::update;
+         tick = next_tick(tick, plan_))
+      perform(tick);
+  }
+  progress_.clear();
+  return stepper_.logprobs();
+}
+
+}  // namespace
+
+RunResult run(const Problem& problem, const std::string& folder, const std::string& completed_deck,
+              const Grid& grid) {
+  const RunFolder files(folder, completed_deck, grid);
+  if (grid.rank() == 0) log_to_file(files.log());
+  log_header(problem, grid);
+  const RunResult result = Run(problem, grid).run(files);
+  if (result == RunResult::failed)
+    log(Level::error,
+        "stopped (optimizer.on_nonfinite = stop): look at the response named above, "
+        "or set on_nonfinite = skip");
+  log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
+      files.path());
+  return result;
+}
+
+Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid).score(); }
+
+}  // namespace longstraw

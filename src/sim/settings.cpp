@@ -1,0 +1,68 @@
+#include "longstraw/sim/settings.hpp"
+
+#include <numeric>
+
+namespace longstraw {
+namespace {
+
+// SplitMix64 of a counter: the same value whatever was drawn before.
+uint64_t random_bits(uint64_t seed, uint64_t epoch, uint64_t index) {
+  uint64_t z = seed * 0x9e3779b97f4a7c15 + epoch * 0xbf58476d1ce4e5b9 + index * 0x94d049bb133111eb;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+std::vector<int64_t> epoch_order(const Settings& settings, int64_t epoch, int64_t groups) {
+  std::vector<int64_t> order(groups);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (!settings.rollouts.shuffle) return order;
+  for (int64_t i = groups - 1; i > 0; --i)
+    std::swap(order[i], order[random_bits(settings.seed, epoch, i) % (i + 1)]);
+  return order;
+}
+
+}  // namespace
+
+Settings read_settings(Deck& deck) {
+  constexpr int64_t most = int64_t{1} << 40;
+  Settings s;
+  s.checkpoint = deck.path("model.checkpoint");
+  s.precision = deck.one_of("model.precision", "float32", {"float32", "float64"}) == "float64"
+                    ? DType::float64
+                    : DType::float32;
+  s.rollouts = read_rollout_settings(deck);
+  s.stepper.mode = deck.one_of("gradient.mode", "exact", {"exact", "frozen"}) == "exact"
+                       ? GradientMode::exact
+                       : GradientMode::frozen;
+  s.objective = read_objective(deck);
+  s.optimizer = read_optimizer(deck);
+  s.stepper.block_tokens =
+      deck.get_in<int64_t>("parallel.block_tokens", s.stepper.block_tokens, 1, int64_t{1} << 30);
+  s.stepper.page_tokens =
+      deck.get_in<int64_t>("parallel.page_tokens", s.stepper.page_tokens, 1, int64_t{1} << 30);
+  deck.one_of("parallel.weights", "replicated", {"replicated"});
+  s.steps = deck.get_in<int64_t>("run.steps", s.steps, 0, most);
+  s.seed = deck.get_in<int64_t>("run.seed", s.seed, 0, most);
+  s.write_gradients = deck.get("output.gradients", s.write_gradients);
+  s.stepper.keep_logprobs =
+      s.rollouts.epochs > 1 && s.objective.old_logprobs == OldLogprobs::computed;
+  return s;
+}
+
+std::vector<std::vector<int64_t>> steps_of(const Settings& settings, int64_t groups) {
+  std::vector<std::vector<int64_t>> steps;
+  for (int64_t epoch = 0; epoch < settings.rollouts.epochs; ++epoch) {
+    const auto order = epoch_order(settings, epoch, groups);
+    for (int64_t i = 0; i < groups; ++i) {
+      if (i % settings.rollouts.groups_per_step == 0) {
+        if (settings.steps > 0 && std::ssize(steps) == settings.steps) return steps;
+        steps.emplace_back();
+      }
+      steps.back().push_back(order[i]);
+    }
+  }
+  return steps;
+}
+
+}  // namespace longstraw

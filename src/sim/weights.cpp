@@ -1,0 +1,83 @@
+#include "longstraw/sim/weights.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace longstraw {
+namespace {
+
+constexpr const char* wrapped_prefix = "model.language_model.";
+constexpr const char* plain_prefix = "model.";
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return str("[{}]", fmt::join(shape, ", "));
+}
+
+bool readable(const std::string& type) {
+  return type == "F64" || type == "F32" || type == "F16" || type == "BF16";
+}
+
+void check_parameter(const Checkpoint& checkpoint, const Parameter& parameter) {
+  const auto& tensors = checkpoint.tensors();
+  const auto found = tensors.find(parameter.name);
+  require(found != tensors.end(), "{}: tensor {} is missing (config.json calls for it, shape {}{})",
+          checkpoint.folder(), parameter.name, shape_text(parameter.shape),
+          parameter.name == "lm_head.weight" ? "; tie_word_embeddings is false" : "");
+  const StoredTensor& tensor = found->second;
+  const std::string& file = checkpoint.files()[tensor.file];
+  require(tensor.shape == parameter.shape,
+          "{}/{}: tensor {} has shape {}, config.json calls for {}", checkpoint.folder(), file,
+          parameter.name, shape_text(tensor.shape), shape_text(parameter.shape));
+  require(readable(tensor.type),
+          "{}/{}: tensor {} is of type {}, which cannot be trained (F64, F32, "
+          "F16, BF16)",
+          checkpoint.folder(), file, parameter.name, tensor.type);
+}
+
+}  // namespace
+
+Model open_model(const Checkpoint& checkpoint) {
+  const std::string where = checkpoint.folder() + "/config.json";
+  const bool wrapped = checkpoint.contains(std::string(wrapped_prefix) + "embed_tokens.weight");
+  Model model(parse_config(checkpoint.config(), where), wrapped ? wrapped_prefix : plain_prefix);
+  for (const Parameter& parameter : model.parameters.all()) check_parameter(checkpoint, parameter);
+  return model;
+}
+
+std::vector<std::string> ignored_tensors(const Checkpoint& checkpoint, const Model& model) {
+  std::set<std::string> known;
+  for (const Parameter& parameter : model.parameters.all()) known.insert(parameter.name);
+  std::vector<std::string> ignored;
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    if (!known.contains(name)) ignored.push_back(name);
+  return ignored;
+}
+
+void load_weights(const Checkpoint& checkpoint, const Parameters& parameters, const Grid& grid) {
+  agree(grid, [&] {
+    for (const Parameter& p : parameters.list().all())
+      checkpoint.read(p.name, {0, p.size}, parameters.weights().rows(p.offset, p.offset + p.size));
+  });
+}
+
+void save_weights(const std::string& out, const Checkpoint& source, const Model& model,
+                  const Parameters& parameters, const Grid& grid, Ledger& ledger) {
+  std::map<std::string, const Parameter*, std::less<>> by_name;
+  for (const Parameter& p : parameters.list().all()) by_name[p.name] = &p;
+  // A tied head that the file stores all the same follows the embedding.
+  const Parameter& embedding = parameters.list()[model.decoder.embedding()];
+  if (model.config.tied_embeddings && source.contains("lm_head.weight") &&
+      source.at("lm_head.weight").shape == embedding.shape)
+    by_name["lm_head.weight"] = &embedding;
+  write_checkpoint(out, source, grid, ledger, parameters.weights().type(),
+                   [&](const std::string& name, Range elements, const Tensor& values) {
+                     const auto found = by_name.find(name);
+                     if (found == by_name.end()) return false;
+                     const int64_t at = found->second->offset + elements.begin;
+                     copy(values, parameters.weights().rows(at, at + elements.size()));
+                     return true;
+                   });
+}
+
+}  // namespace longstraw

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Installs the packages, builds everything with the default preset, and runs all tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bash cmake/install-packages.sh
+. jobs/environment.sh
+cmake --preset default >build-test.tmp 2>&1 ||
+  { cat build-test.tmp >&2; echo "run-all: cmake could not configure; its words are above" >&2; exit 1; }
+rm -f build-test.tmp
+cmake --build build/default -j "$(nproc)"
+ctest --preset default "$@"
