@@ -103,14 +103,10 @@ void Run::begin_step(int64_t step) {
 
 void Run::perform(const Tick& tick) {
   const Timer timer;
-  switch (tick.kind) {
-    case TickKind::capture_block: stepper_.capture_block(tick); break;
-    case TickKind::score_block: stepper_.score_block(tick); break;
-    case TickKind::advance_block: stepper_.advance_block(tick); break;
-    case TickKind::replay_block: stepper_.replay_block(tick); break;
-    case TickKind::prompt_backward_block: stepper_.prompt_backward_block(tick); break;
-    case TickKind::update: update(tick.step); break;
-  }
+  if (tick.kind == TickKind::update)
+    update(tick.step);
+  else
+    stepper_.perform(tick);
   report_.seconds.of(tick.kind) += timer.seconds();
   progress_.done(tick.kind, tokens_of(tick), tick.step, steps());
 }

@@ -106,6 +106,17 @@ int64_t Stepper::local_tokens(Range positions) const {
   return tokens;
 }
 
+void Stepper::perform(const Tick& tick) {
+  switch (tick.kind) {
+    case TickKind::capture_block: return capture_block(tick);
+    case TickKind::score_block: return score_block(tick);
+    case TickKind::advance_block: return advance_block(tick);
+    case TickKind::replay_block: return replay_block(tick);
+    case TickKind::prompt_backward_block: return prompt_backward_block(tick);
+    case TickKind::update: LONGSTRAW_ASSERT(false);
+  }
+}
+
 // ---- the prompt
 
 void Stepper::begin_group() {

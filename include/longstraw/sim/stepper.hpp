@@ -38,6 +38,8 @@ class Stepper {
   /// Starts a step: advantages, denominators and metrics of `groups`, which must outlive it.
   void begin_step(std::span<const Group* const> groups);
 
+  /// The tick that `tick` names, which is not the update. Collective over the grid.
+  void perform(const Tick& tick);
   /// The ticks, each on the block that it names. Collective over the grid.
   void capture_block(const Tick& tick);
   void score_block(const Tick& tick);
