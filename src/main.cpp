@@ -52,17 +52,17 @@ Strangers strangers(const Grid& grid) {
   if (grid.size() > 1 || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return {};
   if (number_in("SLURM_NTASKS") > 1)
     return {"SLURM_NTASKS", number_in("SLURM_NTASKS"), number_in("SLURM_PROCID")};
-  if (number_in("PMI_SIZE") > 1)
-    return {"PMI_SIZE", number_in("PMI_SIZE"), number_in("PMI_RANK")};
+  if (number_in("PMI_SIZE") > 1) return {"PMI_SIZE", number_in("PMI_SIZE"), number_in("PMI_RANK")};
   return {};
 }
 
 void check_launch(const Arguments& arguments, const Strangers& others) {
   if (arguments.command != Command::run && arguments.command != Command::score) return;
-  require(others.processes <= 1,
-          "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "
-          "with mpirun, or with srun --mpi=pmix",
-          others.variable, others.processes);
+  require(
+      others.processes <= 1,
+      "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "
+      "with mpirun, or with srun --mpi=pmix",
+      others.variable, others.processes);
 }
 
 // Scoring needs no more of a deck than checkpoint, rollouts, temperature and sizes.

@@ -100,7 +100,7 @@ std::string read_text(const std::string& path, int64_t largest) {
 
 // Asking the system for permission is not enough: quotas, read-only mounts and root tell otherwise.
 void check_writable(const std::string& folder) {
-  const std::string file = str("{}/.longstraw-probe-{}", folder, ::getpid());
+  const std::string file = folder + "/.longstraw-probe";
   std::error_code ignored;
   try {
     auto disk = DiskFile::create(file);

@@ -210,10 +210,11 @@ Scores Run::score() {
   const Scores& scores = stepper_.logprobs();
   for (const auto& [id, values] : scores)
     if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }))
-      throw Error(str("response {}: its log-probabilities are not finite, nothing was written - look "
-                      "at the weights of {}",
-                      id, problem_.checkpoint.folder()),
-                  1, true);
+      throw Error(
+          str("response {}: its log-probabilities are not finite, nothing was written - look "
+              "at the weights of {}",
+              id, problem_.checkpoint.folder()),
+          1, true);
   return scores;
 }
 

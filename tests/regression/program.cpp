@@ -22,10 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A start that hangs must fail its test, not the whole suite. Under sanitizers and on a busy machine
-// the longest good one takes half of this.
+// A start that hangs must fail its test, not the whole suite. Under sanitizers and on a busy
+// machine the longest good one takes half of this.
 constexpr int longest_seconds = 240;
-// "Within seconds": far below the minutes of any watchdog, above starting 3 ranks on a busy machine.
+// "Within seconds": far below the minutes of any watchdog, above starting 3 ranks on a busy
+// machine.
 constexpr double refusal_seconds = 30;
 
 }  // namespace
@@ -51,12 +52,12 @@ Workplace::~Workplace() {
 
 Outcome Workplace::run(int ranks, const std::string& arguments, const std::string& variables,
                        const std::string& current_folder) const {
-  const std::string launcher = ranks == 0 ? "" : "mpirun -n " + std::to_string(ranks) + " ";
+  const std::string launcher = ranks == 0 ? "" : str("mpirun -n {} ", ranks);
   const std::string command =
-      ". " LONGSTRAW_SOURCE_DIR "/jobs/environment.sh; cd " +
-      (current_folder.empty() ? path() : current_folder) + " && env " + variables +
-      " timeout -k 5 " + std::to_string(longest_seconds) + " " + launcher + LONGSTRAW_PROGRAM " " +
-      arguments + " </dev/null >" + root_ + "/out 2>" + root_ + "/err";
+      str(". {}/jobs/environment.sh; cd {} && env {} timeout -k 5 {} {}{} {} </dev/null >{}/out "
+          "2>{}/err",
+          LONGSTRAW_SOURCE_DIR, current_folder.empty() ? path() : current_folder, variables,
+          longest_seconds, launcher, LONGSTRAW_PROGRAM, arguments, root_, root_);
   const auto start = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -79,8 +80,8 @@ void Workplace::copy_model(const std::string& golden, const std::string& to) con
 
 void Workplace::write_deck(const std::string& name, const std::string& checkpoint,
                            const std::string& rollouts, const std::string& more) const {
-  write_file(*this / name, "[model]\ncheckpoint = " + checkpoint + "\n[rollouts]\nfile = " +
-                               rollouts + "\n" + more);
+  write_file(*this / name, "[model]\ncheckpoint = " + checkpoint +
+                               "\n[rollouts]\nfile = " + rollouts + "\n" + more);
 }
 
 void Workplace::write_rollouts(const std::string& name, const std::vector<Json>& groups) const {
@@ -98,7 +99,7 @@ void expect_refused(const Workplace& place, const std::string& arguments, int st
   for (const int ranks : {1, 2, 3}) {
     const std::string check = ranks == 2 ? " -n" : "";
     const Outcome outcome = place.run(ranks, arguments + check, variables);
-    SCOPED_TRACE(std::to_string(ranks) + " rank(s): " + arguments + check + "\n" + outcome.all());
+    SCOPED_TRACE(str("{} rank(s): {}{}\n{}", ranks, arguments, check, outcome.all()));
     EXPECT_EQ(outcome.status, status);
     EXPECT_LT(outcome.seconds, refusal_seconds);
     EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("MPI_ABORT")));
@@ -182,7 +183,7 @@ std::vector<Json> history_of(const std::string& run_folder) {
 }
 
 Gradients gradients_of(const std::string& run_folder, int step) {
-  const auto file = h5::open_file(run_folder + "/gradient-" + std::to_string(step) + ".h5");
+  const auto file = h5::open_file(str("{}/gradient-{}.h5", run_folder, step));
   Gradients all;
   for (const auto& name : h5::names(file, "/")) all[name] = h5::read_all(file, name);
   return all;

@@ -2,6 +2,8 @@
 // outside only: exit status, output, files. The tests that use it are no MPI programs themselves.
 #pragma once
 
+#include "longstraw/core/check.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <map>

@@ -46,7 +46,8 @@ TEST_F(Arguments, HelpIsThereForEveryCommandAndSaidOnce) {
     EXPECT_EQ(outcome.out.find("GRPO"), outcome.out.rfind("GRPO")) << "said by more than one rank";
   }
   const std::map<std::string, std::vector<std::string>> words = {
-      {"run", {"-i, --input FILE", "-d, --dir DIR", "-n, --check", "section.key=value", "weights/"}},
+      {"run",
+       {"-i, --input FILE", "-d, --dir DIR", "-n, --check", "section.key=value", "weights/"}},
       {"score", {"-o, --output FILE", "--as reference", "-n, --check"}},
       {"inspect", {"PATH", "checkpoint folder", "rollouts file"}}};
   for (const auto& [command, parts] : words)
@@ -76,7 +77,8 @@ TEST_F(Arguments, MistakesAreNamed) {
   expect_bad("run -i deck.ini word", {"\"word\"", "section.key=value"});
   expect_bad("run -i deck.ini -o out.jsonl", {"run", "-o"});
   expect_bad("score -i deck.ini", {"score", "-o FILE"});
-  expect_bad("score -i deck.ini -o out.jsonl --as teacher", {"--as teacher", "policy or reference"});
+  expect_bad("score -i deck.ini -o out.jsonl --as teacher",
+             {"--as teacher", "policy or reference"});
   expect_bad("score -i deck.ini -o out.jsonl -d out", {"score", "-d"});
   expect_bad("inspect", {"inspect", "one folder or file"});
   expect_bad("inspect deck.ini deck.ini", {"inspect", "one folder or file"});
@@ -114,8 +116,8 @@ TEST_F(Arguments, OutputsThatCannotBeWrittenAreRefusedBeforeScoring) {
 
 TEST_F(Arguments, ACheckWritesNothing) {
   const auto before = place.files();
-  for (const std::string arguments : {"run -i deck.ini -n", "run -n -i deck.ini -d a/b/c",
-                                      "score -n -i deck.ini -o out.jsonl"}) {
+  for (const std::string arguments :
+       {"run -i deck.ini -n", "run -n -i deck.ini -d a/b/c", "score -n -i deck.ini -o out.jsonl"}) {
     EXPECT_THAT(place.succeed(2, arguments).out, HasSubstr("checked: ")) << arguments;
     EXPECT_EQ(place.files(), before) << arguments;
   }
@@ -137,8 +139,7 @@ TEST_F(Arguments, LaunchersThatThisMpiDoesNotKnowAreRefused) {
         EXPECT_THAT(outcome.errors()[0], HasSubstr(part));
     }
   // The others among them end too, and leave the message to the first.
-  for (const std::string variables :
-       {"SLURM_NTASKS=2 SLURM_PROCID=1", "PMI_SIZE=3 PMI_RANK=2"}) {
+  for (const std::string variables : {"SLURM_NTASKS=2 SLURM_PROCID=1", "PMI_SIZE=3 PMI_RANK=2"}) {
     const Outcome outcome = place.run(0, commands[0], variables);
     EXPECT_EQ(outcome.status, failed);
     EXPECT_THAT(outcome.all(), IsEmpty());

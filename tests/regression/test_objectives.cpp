@@ -32,7 +32,7 @@ class Objectives : public testing::Test {
     place.write_deck("deck.ini", golden_folder("hybrid") + "/model", "rollouts.jsonl");
     std::vector<Json> responses;
     for (const int tokens : {1, 10, 100})
-      responses.push_back(response("r" + std::to_string(tokens), random_ids(tokens, vocab, tokens),
+      responses.push_back(response(str("r{}", tokens), random_ids(tokens, vocab, tokens),
                                    tokens == 10 ? 1.0 : 0.0));
     one = group("g", random_ids(30, vocab, 3), std::move(responses));
   }
@@ -52,8 +52,9 @@ class Objectives : public testing::Test {
   }
   // One step in float64, in a new folder; the line of its history.
   Json step(const std::string& more, int ranks = 2) {
-    folder = "run-" + std::to_string(runs++);
-    last = place.succeed(ranks, "run -i deck.ini -d " + folder + " model.precision=float64 " + more);
+    folder = str("run-{}", runs++);
+    last =
+        place.succeed(ranks, "run -i deck.ini -d " + folder + " model.precision=float64 " + more);
     return history_of(place / folder).at(0);
   }
   bool weights_changed() const {
@@ -143,8 +144,8 @@ TEST_F(Objectives, NearlyEqualRewardsDoNotExplode) {
   EXPECT_NEAR(norms["nearly false"] / norms["far false"], 1e-7, 1e-7 * 1e-8);
   // Divided by (std + 1e-6): std is sqrt(1/3) of the difference.
   const double std = std::sqrt(1.0 / 3);
-  EXPECT_NEAR(norms["nearly true"] / norms["far true"],
-              1e-7 / (1e-7 * std + 1e-6) * (std + 1e-6), 1e-8);
+  EXPECT_NEAR(norms["nearly true"] / norms["far true"], 1e-7 / (1e-7 * std + 1e-6) * (std + 1e-6),
+              1e-8);
 }
 
 // Trial 37, in the precision that people use.
@@ -152,9 +153,9 @@ TEST_F(Objectives, OwnLogprobsPutBackGiveARatioOfOne) {
   place.write_rollouts("rollouts.jsonl", {one});
   place.succeed(2, "score -i deck.ini -o once.jsonl");
   place.succeed(2, "score -i deck.ini -o twice.jsonl --as reference rollouts.file=once.jsonl");
-  place.succeed(
-      2, "run -i deck.ini -d out rollouts.file=twice.jsonl objective.old_logprobs=given "
-         "objective.kl_loss_coef=0.1");
+  place.succeed(2,
+                "run -i deck.ini -d out rollouts.file=twice.jsonl objective.old_logprobs=given "
+                "objective.kl_loss_coef=0.1");
   const Json line = history_of(place / "out").at(0);
   EXPECT_NEAR(line["ratio_mean"], 1.0, 1e-6);
   EXPECT_NEAR(line["ratio_max"], 1.0, 1e-6);
@@ -172,8 +173,10 @@ TEST_F(Objectives, AggregationByHand) {
       {"seq-mean-token-mean", (1.0 - 2 + 3) / 3},
       {"seq-mean-token-sum-norm objective.loss_scale_factor=50", (1.0 - 2 * 10 + 3 * 100) / 150}};
   for (const auto& [mode, sum] : sums) {
-    const Json line = step("objective.old_logprobs=given objective.advantages=given "
-                           "objective.loss_agg_mode=" + mode);
+    const Json line = step(
+        "objective.old_logprobs=given objective.advantages=given "
+        "objective.loss_agg_mode=" +
+        mode);
     EXPECT_NEAR(line["loss"], -1.1 * sum, rounding * 400) << mode;
     EXPECT_NEAR(line["ratio_mean"], 1.1, rounding);
     EXPECT_EQ(line["response_tokens"], 111);
@@ -231,9 +234,10 @@ TEST_F(Objectives, ClippedRatiosByHand) {
                         {-2, 4.0, 2 * 3.0, "dual_clip_fraction"}};
   for (const Case& c : cases) {
     write_with({c.advantage, c.advantage, c.advantage}, {c.ratio, c.ratio, c.ratio});
-    const Json line = step("objective.old_logprobs=given objective.advantages=given "
-                           "objective.clip_ratio_low=0.2 objective.clip_ratio_high=0.28 "
-                           "objective.clip_ratio_c=3");
+    const Json line = step(
+        "objective.old_logprobs=given objective.advantages=given "
+        "objective.clip_ratio_low=0.2 objective.clip_ratio_high=0.28 "
+        "objective.clip_ratio_c=3");
     SCOPED_TRACE(line.dump());
     EXPECT_NEAR(line["loss"], c.loss, rounding * 10);
     EXPECT_NEAR(line["ratio_max"], c.ratio, rounding * 10);
@@ -277,8 +281,10 @@ TEST_F(Objectives, KlByHand) {
     for (const bool equal : {true, false}) {
       for (Json& r : one["responses"]) give(r, scores.at(r["id"]), equal ? 0 : -d, "ref_logprobs");
       place.write_rollouts("rollouts.jsonl", {one});
-      const Json line = step("objective.advantages=given objective.kl_loss_coef=0.5 "
-                             "objective.kl_loss_type=" + type);
+      const Json line = step(
+          "objective.advantages=given objective.kl_loss_coef=0.5 "
+          "objective.kl_loss_type=" +
+          type);
       EXPECT_NEAR(line["kl_loss"], equal ? 0 : value, rounding) << type;
       EXPECT_NEAR(line["loss"], equal ? 0 : 0.5 * value, rounding) << type;
       EXPECT_EQ(line["pg_loss"], 0.0);
@@ -294,7 +300,8 @@ TEST_F(Objectives, MoreKlMeansLessDrift) {
     const std::string to = "run-" + beta;
     place.succeed(2, "run -i deck.ini -d " + to +
                          " rollouts.file=reference.jsonl rollouts.epochs=6 optimizer.lr=0.003 "
-                         "objective.kl_loss_coef=" + beta);
+                         "objective.kl_loss_coef=" +
+                         beta);
     const auto lines = history_of(place / to);
     ASSERT_EQ(lines.size(), 6u);
     for (const Json& line : lines) EXPECT_GE(line["kl_loss"], 0.0);

@@ -18,8 +18,6 @@ constexpr int vocab = 64;  // of the golden case
 // log-probabilities of size 10 some hundred roundings.
 constexpr double same_gradient = 1e-10, same_logprob = 1e-12;
 
-std::string number(int value) { return std::to_string(value); }
-
 class Ranks : public testing::Test {
  protected:
   Ranks() { place.write_deck("deck.ini", golden_folder("hybrid") + "/model", "rollouts.jsonl"); }
@@ -40,12 +38,12 @@ class Ranks : public testing::Test {
     const Json one = step("on-1", 1, more);
     EXPECT_GT(one["grad_norm"], 0);
     for (const int n : ranks) {
-      SCOPED_TRACE(number(n) + " ranks");
-      const Json line = step("on-" + number(n), n, more);
+      SCOPED_TRACE(str("{} ranks", n));
+      const Json line = step(str("on-{}", n), n, more);
       EXPECT_NEAR(line["loss"], one["loss"], same_gradient);
       EXPECT_NEAR(line["grad_norm"], one["grad_norm"],
                   same_gradient * one["grad_norm"].get<double>());
-      expect_near(gradients_of(place / ("on-" + number(n))), gradients_of(place / "on-1"),
+      expect_near(gradients_of(place / str("on-{}", n)), gradients_of(place / "on-1"),
                   same_gradient);
     }
   }
@@ -57,7 +55,7 @@ class Ranks : public testing::Test {
 Json small_group(const std::string& id, int prompt, int model_vocab = vocab) {
   std::vector<Json> responses;
   for (const int tokens : {4, 1, 6})
-    responses.push_back(response(id + number(tokens), random_ids(tokens, model_vocab, tokens),
+    responses.push_back(response(str("{}{}", id, tokens), random_ids(tokens, model_vocab, tokens),
                                  tokens == 4 ? 1.0 : 0.0));
   return group(id, random_ids(prompt, model_vocab, 77), std::move(responses));
 }
@@ -96,7 +94,7 @@ TEST_F(Ranks, OneTokenResponseHasItsReferenceValue) {
   const reference::Golden golden("hybrid");
   write_file(place / "rollouts.jsonl", read_file(golden.rollouts()));
   for (const int ranks : {1, 4}) {
-    const auto scores = score("scored-" + number(ranks) + ".jsonl", ranks);
+    const auto scores = score(str("scored-{}.jsonl", ranks), ranks);
     for (const std::string id : {"g0r0", "g0r1", "g0r2"}) {
       const auto should = golden.array("objectives/plain/responses/" + id + "/logprobs").values;
       ASSERT_EQ(scores.at(id).size(), should.size());
@@ -111,7 +109,7 @@ TEST_F(Ranks, FirstResponseTokenDoesNotDependOnTheOwnerOfTheLastPromptToken) {
   place.write_rollouts("rollouts.jsonl", {small_group("g", 5)});
   const auto one = score("1.jsonl", 1);
   for (const int ranks : {2, 4})
-    for (const auto& [id, values] : score(number(ranks) + ".jsonl", ranks))
+    for (const auto& [id, values] : score(str("{}.jsonl", ranks), ranks))
       for (size_t i = 0; i < values.size(); ++i)
         EXPECT_NEAR(values[i], one.at(id)[i], same_logprob) << id << " on " << ranks << " ranks";
 }
@@ -133,10 +131,9 @@ TEST_F(Ranks, LongPromptThatRanksDoNotDivide) {
 TEST_F(Ranks, PromptsShorterThanRanks) {
   for (const int prompt : {3, 1}) {
     place.write_rollouts("rollouts.jsonl", {small_group("g", prompt)});
-    SCOPED_TRACE("prompt of " + number(prompt));
+    SCOPED_TRACE(str("prompt of {}", prompt));
     expect_same_on({8});
-    for (const std::string folder : {"on-1", "on-8"})
-      std::filesystem::remove_all(place / folder);
+    for (const std::string folder : {"on-1", "on-8"}) std::filesystem::remove_all(place / folder);
   }
 }
 
@@ -150,7 +147,7 @@ TEST_F(Ranks, ShortAndLongResponseTogether) {
   for (const std::string mode : {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
                                  "seq-mean-token-sum-norm objective.loss_scale_factor=300"}) {
     const std::string more = "objective.loss_agg_mode=" + mode;
-    const std::string first = "run-" + number(run++), second = "run-" + number(run++);
+    const std::string first = str("run-{}", run++), second = str("run-{}", run++);
     const Json a = step(first, 1, more + " parallel.block_tokens=2048");
     const Json b = step(second, 2, more + " parallel.block_tokens=64 parallel.page_tokens=7");
     EXPECT_NEAR(a["loss"], b["loss"], same_gradient) << mode;
@@ -165,8 +162,7 @@ TEST_F(Ranks, OneGroupIsTheSameStepAsItsResponsesOneByOne) {
   const double advantages[] = {1.5, -0.75, 0.25};
   for (size_t i = 0; i < 3; ++i) {
     together["responses"][i]["advantage"] = advantages[i];
-    apart.push_back(group("g" + number(static_cast<int>(i)), together["prompt"],
-                          {together["responses"][i]}));
+    apart.push_back(group(str("g{}", i), together["prompt"], {together["responses"][i]}));
   }
   for (const std::string mode : {"token-mean", "seq-mean-token-mean"}) {
     const std::string more = "objective.advantages=given objective.loss_agg_mode=" + mode;
@@ -208,16 +204,15 @@ TEST_F(Ranks, ResponsesDoNotSeeEachOther) {
   const std::string first = one["responses"][0]["id"];
   place.write_rollouts("rollouts.jsonl", {one});
   for (const int ranks : {1, 3}) {
-    const std::string n = number(ranks);
-    const auto before = score("before-" + n, ranks);
+    const auto before = score(str("before-{}", ranks), ranks);
     Json turned = one;
     std::reverse(turned["responses"].begin(), turned["responses"].end());
     place.write_rollouts("turned.jsonl", {turned});
-    EXPECT_EQ(score("turned-" + n, ranks, "rollouts.file=turned.jsonl"), before);
+    EXPECT_EQ(score(str("turned-{}", ranks), ranks, "rollouts.file=turned.jsonl"), before);
     Json changed = one;
     changed["responses"][1]["ids"] = random_ids(9, vocab, 5);
     place.write_rollouts("changed.jsonl", {changed});
-    const auto after = score("changed-" + n, ranks, "rollouts.file=changed.jsonl");
+    const auto after = score(str("changed-{}", ranks), ranks, "rollouts.file=changed.jsonl");
     EXPECT_EQ(after.at(first), before.at(first));
     EXPECT_EQ(after.at("g6"), before.at("g6"));
     EXPECT_NE(after.at("g1"), before.at("g1"));

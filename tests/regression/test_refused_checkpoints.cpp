@@ -1,5 +1,5 @@
-// Checkpoints that are refused before any work, by file, tensor and key (trials 19 to 21, 23, 47 and
-// their kinds), and matrix products that cannot be trusted (trials 62, 63).
+// Checkpoints that are refused before any work, by file, tensor and key (trials 19 to 21, 23, 47
+// and their kinds), and matrix products that cannot be trusted (trials 62, 63).
 #include "regression/program.hpp"
 
 #include <gmock/gmock.h>
@@ -81,8 +81,9 @@ TEST_F(RefusedCheckpoints, TensorsThatAreNotWhereTheIndexSays) {
   expect({place / "model", tensor, "is missing"});
 
   use("hybrid_tied_bf16");
-  edit_json(place / index_file,
-            [&](Json& index) { index["weight_map"]["model.more"] = "model-00001-of-00002.safetensors"; });
+  edit_json(place / index_file, [&](Json& index) {
+    index["weight_map"]["model.more"] = "model-00001-of-00002.safetensors";
+  });
   expect({place / "model", "index.json", "model.more", "no file"});
 
   use("hybrid_tied_bf16");
@@ -110,9 +111,9 @@ TEST_F(RefusedCheckpoints, ConfigsThatDoNotFitTheTensors) {
   expect_config("hybrid", [](Json& c) { c["vocab_size"] = 65; },
                 {"embed_tokens.weight", "[64, 32]", "[65, 32]"});
   expect_config("hybrid", [](Json& c) { c["num_hidden_layers"] = 5; }, {"num_hidden_layers is 5"});
-  expect_config(
-      "hybrid_tied_bf16", [](Json& c) { c["text_config"]["tie_word_embeddings"] = false; },
-      {"lm_head.weight", "is missing", "tie_word_embeddings"});
+  expect_config("hybrid_tied_bf16",
+                [](Json& c) { c["text_config"]["tie_word_embeddings"] = false; },
+                {"lm_head.weight", "is missing", "tie_word_embeddings"});
   expect_config("hybrid", [](Json& c) { c["hidden_size"] = 1 << 20; }, {"embed_tokens.weight"});
   expect_config("hybrid", [](Json& c) { c.erase("vocab_size"); }, {"vocab_size is missing"});
   write_file(place / "model/config.json", "{");
@@ -136,9 +137,9 @@ TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {
 // Trial 47: YaRN that lacks a field, or stands where it would have no effect.
 TEST_F(RefusedCheckpoints, IncompleteRopeIsNotGuessed) {
   const char* rope = "rope_parameters";
-  expect_config("hybrid_yarn", [=](Json& c) { c[rope].erase("factor"); }, {rope, "factor", "missing"});
-  expect_config("hybrid_yarn",
-                [=](Json& c) { c[rope].erase("original_max_position_embeddings"); },
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope].erase("factor"); },
+                {rope, "factor", "missing"});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope].erase("original_max_position_embeddings"); },
                 {rope, "original_max_position_embeddings", "missing"});
   expect_config("hybrid_yarn", [=](Json& c) { c[rope]["rope_type"] = "default"; },
                 {rope, "factor", "rope_type"});
@@ -146,9 +147,8 @@ TEST_F(RefusedCheckpoints, IncompleteRopeIsNotGuessed) {
                 {"rope_type \"longrope\""});
   expect_config("hybrid",
                 [](Json& c) {
-                  c["rope_scaling"] = {{"type", "yarn"},
-                                       {"factor", 4.0},
-                                       {"original_max_position_embeddings", 512}};
+                  c["rope_scaling"] = {
+                      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
                 },
                 {"rope_scaling", "differs", rope});
   expect_config("hybrid_tied_bf16",

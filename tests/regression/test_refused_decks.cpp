@@ -33,8 +33,8 @@ class RefusedDecks : public testing::Test {
 TEST_F(RefusedDecks, UnknownKeysNameTheNearest) {
   expect_deck("[optimizer]\nlearing_rate = 1\nlr_ = 2\n",
               {"deck.ini line 6", "optimizer.learing_rate", "unknown key", "did you mean"});
-  expect_deck("[objective]\nclip_ratio_hi = 0.3\n",
-              {"line 6", "objective.clip_ratio_hi = 0.3", "did you mean objective.clip_ratio_high?"});
+  expect_deck("[objective]\nclip_ratio_hi = 0.3\n", {"line 6", "objective.clip_ratio_hi = 0.3",
+                                                     "did you mean objective.clip_ratio_high?"});
   expect_deck("[optimizer]\nblock_tokens = 8\n", {"did you mean parallel.block_tokens?"});
   write("");
   expect_refused(place, "run -i deck.ini -d out gradient.mod=frozen", bad_deck,

@@ -19,8 +19,7 @@ class RefusedRollouts : public testing::Test {
  protected:
   RefusedRollouts() : good(group("g", {1, 2, 3}, {})) {
     for (int i = 0; i < 3; ++i)
-      good["responses"].push_back(
-          response("r" + std::to_string(i), random_ids(4, vocab, i), i == 1));
+      good["responses"].push_back(response(str("r{}", i), random_ids(4, vocab, i), i == 1));
     place.write_deck("deck.ini", golden_folder("hybrid") + "/model", "rollouts.jsonl");
   }
 
@@ -33,7 +32,8 @@ class RefusedRollouts : public testing::Test {
   }
   void expect_text(const std::string& line, const std::vector<std::string>& named,
                    const std::string& more = "") {
-    write_file(place / "rollouts.jsonl", other("a").dump() + "\n" + line + "\n" + other("b").dump());
+    write_file(place / "rollouts.jsonl",
+               other("a").dump() + "\n" + line + "\n" + other("b").dump());
     std::vector<std::string> parts = named;
     parts.push_back(place / "rollouts.jsonl");
     expect_refused(place, "run -i deck.ini -d out " + more, failed, parts);
@@ -72,8 +72,8 @@ TEST_F(RefusedRollouts, BadSamplesCanBeDroppedAndAreCounted) {
   bad["responses"][1]["reward"] = "0.5";
   bad["responses"][2].erase("reward");
   place.write_rollouts("rollouts.jsonl", {other("a"), bad, other("b")});
-  const Outcome outcome =
-      place.succeed(2, "run -i deck.ini -d out rollouts.on_bad_sample=drop rollouts.groups_per_step=3");
+  const Outcome outcome = place.succeed(
+      2, "run -i deck.ini -d out rollouts.on_bad_sample=drop rollouts.groups_per_step=3");
   EXPECT_THAT(outcome.err, HasSubstr("response r1"));
   EXPECT_THAT(outcome.err, HasSubstr("response r2"));
   EXPECT_THAT(outcome.err, HasSubstr("2 response"));
@@ -101,8 +101,7 @@ TEST_F(RefusedRollouts, ExtremeRewardsAreFiniteOrRefused) {
 
 // Trial 16.
 TEST_F(RefusedRollouts, IdsThatStandTwice) {
-  expect_change([&](Json& g) { g["id"] = "a"; },
-                {"group a", "lines 1 and 2", "different prompts"});
+  expect_change([&](Json& g) { g["id"] = "a"; }, {"group a", "lines 1 and 2", "different prompts"});
   expect_change([&](Json& g) { g["id"] = "a", g["prompt"] = other("a")["prompt"]; },
                 {"group a", "lines 1 and 2", "same prompt"});
   expect_change([](Json& g) { g["responses"][2]["id"] = "ar0"; },
@@ -139,24 +138,35 @@ TEST_F(RefusedRollouts, SequencesBeyondWhatTheModelVouchesFor) {
 }
 
 TEST_F(RefusedRollouts, ValuesThatTheObjectiveNeeds) {
-  expect_text(good.dump(), {"line 1", "group a", "response ar0", "logprobs", "old_logprobs = given"},
+  expect_text(good.dump(),
+              {"line 1", "group a", "response ar0", "logprobs", "old_logprobs = given"},
               "objective.old_logprobs=given");
   expect_text(good.dump(), {"line 1", "response ar0", "ref_logprobs", "kl_loss_coef"},
               "objective.kl_loss_coef=0.1");
   expect_text(good.dump(), {"line 1", "response ar0", "advantage", "advantages = given"},
               "objective.advantages=given");
-  expect_change([](Json& g) { g["responses"][1]["logprobs"] = {-1, -1, -1}; },
-                {"line 2", "response r1", "logprobs has 3 values for 4 ids"});
-  expect_change([](Json& g) { g["responses"][1]["logprobs"] = {-1, 0.5, -1, -1}; },
-                {"line 2", "response r1", "logprobs[1]", "0.5"});
-  expect_change([](Json& g) { g["responses"][1]["loss_mask"] = {0, 1, 2, 1}; },
-                {"line 2", "response r1", "loss_mask[2]", "0 or 1"});
+  expect_change(
+      [](Json& g) {
+        g["responses"][1]["logprobs"] = {-1, -1, -1};
+      },
+      {"line 2", "response r1", "logprobs has 3 values for 4 ids"});
+  expect_change(
+      [](Json& g) {
+        g["responses"][1]["logprobs"] = {-1, 0.5, -1, -1};
+      },
+      {"line 2", "response r1", "logprobs[1]", "0.5"});
+  expect_change(
+      [](Json& g) {
+        g["responses"][1]["loss_mask"] = {0, 1, 2, 1};
+      },
+      {"line 2", "response r1", "loss_mask[2]", "0 or 1"});
 }
 
 TEST_F(RefusedRollouts, FilesAndLinesThatAreNoRollouts) {
   expect_text("{\"id\": ", {"line 2", "no valid JSON"});
   expect_text("[1]", {"line 2", "no group"});
-  expect_change([](Json& g) { g["responses"] = Json::array(); }, {"line 2", "group g", "responses"});
+  expect_change([](Json& g) { g["responses"] = Json::array(); },
+                {"line 2", "group g", "responses"});
   expect_change([](Json& g) { g["prompt"] = Json::array(); }, {"line 2", "prompt is empty"});
   expect_change([](Json& g) { g["responses"][0]["ids"] = Json::array(); },
                 {"line 2", "response r0", "ids is empty"});

@@ -1,5 +1,5 @@
-// What a run leaves behind: weights, history, gradients, deck, log, output; and what becomes of steps
-// that are not finite.
+// What a run leaves behind: weights, history, gradients, deck, log, output; and what becomes of
+// steps that are not finite.
 #include "regression/program.hpp"
 
 #include <gmock/gmock.h>
@@ -47,13 +47,13 @@ std::vector<Json> without_seconds(std::vector<Json> lines) {
 
 TEST_F(Runs, TheSameTwiceIsTheSameBits) {
   for (const int ranks : {1, 3}) {
-    const std::string a = "a" + std::to_string(ranks), b = "b" + std::to_string(ranks);
+    const std::string a = str("a{}", ranks), b = str("b{}", ranks);
     const std::string more = "rollouts.epochs=2 parallel.block_tokens=16 parallel.page_tokens=9";
     run(a, ranks, more), run(b, ranks, more);
     EXPECT_EQ(without_seconds(history_of(place / a)), without_seconds(history_of(place / b)));
     EXPECT_EQ(files_of(place / a + "/weights"), files_of(place / b + "/weights"));
     for (int step = 0; step < 4; ++step) {
-      const std::string file = "/gradient-" + std::to_string(step) + ".h5";
+      const std::string file = str("/gradient-{}.h5", step);
       EXPECT_EQ(gradients_of(place / a, step), gradients_of(place / b, step)) << file;
       EXPECT_EQ(read_file(place / a + file), read_file(place / b + file)) << file;
     }
@@ -74,8 +74,8 @@ TEST_F(Runs, HistoryHasItsColumns) {
       EXPECT_TRUE(line[key].is_number()) << key;
     }
     EXPECT_EQ(line["gradient_mode"], "exact");
-    EXPECT_THAT(keys_of(line["seconds"]), ElementsAre("capture", "score", "replay",
-                                                      "prompt_backward", "update", "dump"));
+    EXPECT_THAT(keys_of(line["seconds"]),
+                ElementsAre("capture", "score", "replay", "prompt_backward", "update", "dump"));
     for (const auto& [key, value] : line["seconds"].items()) EXPECT_GE(value, 0.0) << key;
     for (const char* label : {"total", "weights", "gradient", "moments", "keys", "recurrent"})
       EXPECT_GT(line["bytes_peak"][label], 0) << label;
@@ -122,8 +122,8 @@ TEST_F(Runs, CompletedDeckRunsAgainFromAnywhere) {
   for (const std::string line :
        {"mode = frozen", "epochs = 2", "schedule = cosine", "clip_ratio_high = 0.2", "lr = 0.01"})
     EXPECT_THAT(deck, HasSubstr(line + "\n"));
-  const Outcome again = place.run(
-      2, "run -i " + place / "out/deck.ini" + " -d " + place / "again", "", "/");
+  const Outcome again =
+      place.run(2, "run -i " + place / "out/deck.ini" + " -d " + place / "again", "", "/");
   EXPECT_EQ(again.status, 0) << again.all();
   EXPECT_EQ(files_of(place / "again/weights"), files_of(place / "out/weights"));
   EXPECT_EQ(read_file(place / "again/deck.ini"), deck);
@@ -131,12 +131,11 @@ TEST_F(Runs, CompletedDeckRunsAgainFromAnywhere) {
 
 TEST_F(Runs, OutputIsPlainInABatchLog) {
   run("out", 2);
-  for (const std::string line : {"LongStraw 0.", "2 rank(s) on 1 node(s)", "precision  float32",
-                                 "kernels ", "qwen3_5", "rope       default", "step 1/2",
-                                 "tokens/s", "wrote "})
+  for (const std::string line :
+       {"LongStraw 0.", "2 rank(s) on 1 node(s)", "precision  float32", "kernels ", "qwen3_5",
+        "rope       default", "step 1/2", "tokens/s", "wrote "})
     EXPECT_THAT(last.out, HasSubstr(line));
-  for (const char control : {'\r', '\033'})
-    EXPECT_EQ(last.all().find(control), std::string::npos);
+  for (const char control : {'\r', '\033'}) EXPECT_EQ(last.all().find(control), std::string::npos);
   EXPECT_EQ(last.out.find("step 1/2"), last.out.rfind("step 1/2")) << "said by more than one rank";
   const std::string log = read_file(place / "out/log");
   for (const std::string line : {"2 rank(s)", "step 1/2", "step 2/2", "wrote "})
@@ -147,8 +146,8 @@ TEST_F(Runs, OutputIsPlainInABatchLog) {
 
 class NotFinite : public testing::Test {
  protected:
-  // A checkpoint whose embedding of one token is infinite, and a token that only the second response
-  // of the first group has as an input.
+  // A checkpoint whose embedding of one token is infinite, and a token that only the second
+  // response of the first group has as an input.
   NotFinite() {
     place.copy_model("hybrid", "model");
     Safetensors weights = Safetensors::read(place / "model/model.safetensors");
@@ -159,7 +158,7 @@ class NotFinite : public testing::Test {
     for (const std::string id : {"a", "b"}) {
       std::vector<Json> responses;
       for (int i = 0; i < 3; ++i)
-        responses.push_back(response(id + std::to_string(i), random_ids(6, bad, i), i == 0));
+        responses.push_back(response(str("{}{}", id, i), random_ids(6, bad, i), i == 0));
       groups.push_back(group(id, random_ids(20, bad, static_cast<unsigned>(id[0])), responses));
     }
     groups[0]["responses"][1]["ids"][2] = bad;

@@ -35,14 +35,16 @@ TEST(Score, CarriesThroughWhatItDoesNotKnow) {
     }
     EXPECT_EQ(lines[0], expected) << as;
   }
-  EXPECT_EQ(scores_of(place / "policy.jsonl"), scores_of(place / "reference.jsonl", "ref_logprobs"));
+  EXPECT_EQ(scores_of(place / "policy.jsonl"),
+            scores_of(place / "reference.jsonl", "ref_logprobs"));
 }
 
 TEST(Score, NeedsNothingOfTheObjectiveButTheTemperature) {
   Workplace place;
   // No log-probabilities, no references, no advantages, and rewards that no step could use.
-  place.write_rollouts("rollouts.jsonl", {group("g", {1, 2, 3}, {response("r0", {4, 5}, 1e300),
-                                                                 response("r1", {6}, -1e300)})});
+  place.write_rollouts(
+      "rollouts.jsonl",
+      {group("g", {1, 2, 3}, {response("r0", {4, 5}, 1e300), response("r1", {6}, -1e300)})});
   place.write_deck("deck.ini", golden_folder("hybrid") + "/model", "rollouts.jsonl",
                    "[objective]\nold_logprobs = given\nkl_loss_coef = 1\nadvantages = given\n"
                    "[rollouts]\ngroups_per_step = 1\nepochs = 3\n");
