@@ -72,9 +72,12 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   for (const Group* group : groups) {
     const auto advantages = group_advantages(*group, objective_);
     auto& terms = terms_.emplace_back();
-    for (size_t i = 0; i < advantages.size(); ++i)
-      terms.push_back({advantages[i], token_weight(counted_tokens(group->responses[i], objective_),
-                                                   denominators, objective_)});
+    for (size_t i = 0; i < advantages.size(); ++i) {
+      const int64_t counted = counted_tokens(group->responses[i], objective_);
+      // A response that is masked as a whole has no token to weigh.
+      terms.push_back(
+          {advantages[i], counted == 0 ? 0.0 : token_weight(counted, denominators, objective_)});
+    }
     metrics_.add_group(*group);
   }
   for (const auto& [id, values] : logprobs_) first_logprobs_.try_emplace(id, values);
