@@ -81,6 +81,25 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   first_nonfinite_ = std::numeric_limits<int64_t>::max();
 }
 
+void Stepper::perform(const Tick& tick) {
+  switch (tick.kind) {
+    case TickKind::capture_block: capture_block(tick); break;
+    case TickKind::score_block: score_block(tick); break;
+    case TickKind::advance_block: advance_block(tick); break;
+    case TickKind::replay_block: replay_block(tick); break;
+    case TickKind::prompt_backward_block: prompt_backward_block(tick); break;
+    case TickKind::update: LONGSTRAW_ASSERT(tick.kind != TickKind::update);
+  }
+}
+
+int64_t Stepper::tokens(const Tick& tick) const {
+  if (tick.kind == TickKind::update) return 0;
+  const bool prompt =
+      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
+  const int64_t all = prompt ? captured(group(tick)) : std::ssize(response(tick).ids);
+  return block_range(tick.block, all, settings_.block_tokens).size();
+}
+
 Block Stepper::prompt_block(const Group& group, int64_t index) const {
   const Range range = block_range(index, captured(group), settings_.block_tokens);
   return make_block(context_.grid, range,
