@@ -97,7 +97,7 @@ int verify_command(const Arguments& arguments, const Problem& problem, const Gri
     log(Level::info, "wrote {}", arguments.output);
   }
   if (report.held()) return 0;
-  log(Level::error, "verify: a bound was passed, see above");
+  log(Level::error, "verify: a bound was exceeded, see above");
   return 1;
 }
 

@@ -64,7 +64,7 @@ For the deck's first step, on its checkpoint and rollouts; changes nothing. Tell
     and in float64;
   - what float32 costs: the exact gradient against that of float64;
   - whether another run (on other ranks, say) has the same gradient.
-Ends with status 1 when a bound is passed; bounds stand beside the figures.
+Ends with status 1 when a bound is exceeded; bounds stand beside the figures.
 
   -i, --input FILE   the deck, as for run
   -o, --output FILE  the figures as JSON too; must not exist

@@ -16,24 +16,27 @@ namespace {
 // Sequences of run.seed from here on are directions; those below are epochs' shuffles.
 constexpr uint64_t first_direction = uint64_t{1} << 32;
 
-// How far a difference goes: no further than this part of the weights' norm, and than this change
-// of the loss. Smaller, and the loss's rounding shows; larger, and its curvature does.
+// How far a difference goes: at most to this part of the weights' norm, and this change of the
+// loss. Nearer, and the loss's rounding shows; farther, and its curvature and clips do.
 struct Reach {
   double weights;
   double loss;
 };
 constexpr Reach reach_of(DType type) {
-  return type == DType::float64 ? Reach{1e-5, 1e-4} : Reach{5e-3, 1e-2};
+  return type == DType::float64 ? Reach{1e-5, 1e-6} : Reach{5e-3, 1e-3};
 }
 
+// Rounding of the loss over its change, which along a random direction is reach times some
+// |g| |w| / sqrt(n): 1e-15 over 1e-8 and 1e-7 over 1e-5 on models seen.
 Bound difference_bound(DType type, double value) {
-  if (type == DType::float64) return {value, 1e-5, "curvature over h, rounding of the loss"};
-  return {value, 0.05, "float32 loss: 1e-7 of it over its change by some 1e-5"};
+  return type == DType::float64
+             ? Bound{value, 1e-6, "rounding of the float64 loss over its change"}
+             : Bound{value, 0.05, "rounding of the float32 loss over its change"};
 }
 
 Bound rounding_bound(DType type, double value) {
-  if (type == DType::float64) return {value, 1e-10, "rounding of float64 sums"};
-  return {value, 1e-3, "rounding of float32 sums"};
+  return type == DType::float64 ? Bound{value, 1e-10, "rounding of float64 sums"}
+                                : Bound{value, 1e-3, "rounding of float32 sums"};
 }
 
 std::vector<NamedShape> shapes_of(const ParameterList& list) {
@@ -45,8 +48,7 @@ std::vector<NamedShape> shapes_of(const ParameterList& list) {
 std::vector<const Group*> first_groups(const Problem& problem) {
   std::vector<const Group*> groups;
   const auto steps = steps_of(problem.settings, std::ssize(problem.rollouts.groups));
-  for (int64_t index : steps.front())
-    groups.push_back(&problem.rollouts.groups[index]);
+  for (int64_t index : steps.front()) groups.push_back(&problem.rollouts.groups[index]);
   return groups;
 }
 

@@ -12,20 +12,37 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* verdict(const Bound& bound) { return bound.held() ? "held" : "PASSED"; }
+const char* verdict(const Bound& bound) { return bound.held() ? "held" : "EXCEEDED"; }
 
 std::string distance_row(const std::string& name, const Distance& d, const Distance& all) {
-  return str("    {:<32} {:>9.2f} % {:>13.4f} {:>10.4f}", name, 100 * d.reference / all.reference,
+  return str("    {:<34} {:>8.2f} % {:>13.4f} {:>9.4f}", name, 100 * d.reference / all.reference,
              d.relative_l2(), d.cosine());
+}
+
+// The kinds of parameter that frozen distorts most, of those that matter.
+std::string worst_kinds(std::vector<NamedDistance> kinds, const Distance& all) {
+  constexpr double least_share = 0.01;
+  std::erase_if(kinds, [&](const NamedDistance& kind) {
+    return kind.distance.reference < least_share * all.reference;
+  });
+  std::ranges::sort(kinds, std::greater(),
+                    [](const NamedDistance& kind) { return kind.distance.relative_l2(); });
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(kinds.size(), 3); ++i)
+    text +=
+        str("{}{} ({:.2f})", i == 0 ? "" : ", ", kinds[i].name, kinds[i].distance.relative_l2());
+  return text;
 }
 
 void add_distances(std::vector<std::string>& lines, const VerifyReport& report,
                    const ModelConfig& config) {
   const Distance all = total(report.frozen);
+  const auto kinds = by_kind(report.frozen);
   lines.push_back("");
-  lines.push_back("What gradient.mode = frozen leaves out (f: frozen gradient, e: exact gradient)");
-  lines.push_back(str("    {:<32} {:>11} {:>13} {:>10}", "", "share of", "relative L2", "cosine"));
-  lines.push_back(str("    {:<32} {:>11} {:>13} {:>10}", "parameters", "|e|^2", "|f-e| / |e|", ""));
+  lines.push_back(
+      "What gradient.mode = frozen leaves out: f, the frozen gradient, against e, the exact one");
+  lines.push_back(
+      str("    {:<34} {:>10} {:>13} {:>9}", "parameters", "of |e|^2", "|f-e| / |e|", "cosine"));
   lines.push_back(distance_row("all", all, all));
   lines.push_back("  by layer");
   for (auto [name, distance] : by_layer(report.frozen)) {
@@ -36,32 +53,40 @@ void add_distances(std::vector<std::string>& lines, const VerifyReport& report,
     lines.push_back(distance_row(name, distance, all));
   }
   lines.push_back("  by kind");
-  for (const auto& [name, distance] : by_kind(report.frozen))
-    lines.push_back(distance_row(name, distance, all));
+  for (const auto& [name, distance] : kinds) lines.push_back(distance_row(name, distance, all));
+  lines.push_back(str("  Frozen misses the true gradient by {:.0f} % of its length; most in {}",
+                      100 * all.relative_l2(), worst_kinds(kinds, all)));
 }
 
 void add_differences(std::vector<std::string>& lines, const VerifyReport& report) {
   if (report.differences.empty()) return;
   lines.push_back("");
   lines.push_back(
-      "Is the exact gradient the slope of the loss?  (loss(w + h d) - loss(w - h d)) / 2h");
-  lines.push_back(str("    {:<9} {:<15} {:>9} {:>14} {:>14} {:>11} {:>9}", "precision",
-                      "direction d", "h", "by gradient", "by loss", "rel. error", "bound"));
+      "Is the exact gradient the slope of the loss L?  (L(w + h d) - L(w - h d)) / 2h, |d| = 1");
+  lines.push_back(str("    {:<9} {:<14} {:>8} {:>14} {:>14} {:>10} {:>7}", "precision", "d", "h",
+                      "by gradient", "by loss", "difference", "bound"));
   for (const auto& c : report.differences)
-    lines.push_back(str("    {:<9} {:<15} {:>9.2e} {:>14.6e} {:>14.6e} {:>11.1e} {:>9.0e}  {}",
+    lines.push_back(str("    {:<9} {:<14} {:>8.1e} {:>14.6e} {:>14.6e} {:>10.1e} {:>7.0e}  {}",
                         name_of(c.precision), c.direction, c.h, c.by_gradient, c.by_loss,
                         c.error.value, c.error.limit,
-                        c.smooth ? verdict(c.error) : "a token passes a clip: no bound"));
+                        c.smooth ? verdict(c.error) : "no bound: a token passes a clip"));
+  lines.push_back(
+      "  h: moves the weights by at most 5e-3 (float32) or 1e-5 (float64) of their norm");
+  for (DType type : {DType::float32, DType::float64})
+    for (const auto& c : report.differences)
+      if (c.precision == type) {
+        lines.push_back(str("  bound in {}: {}", name_of(type), c.error.reason));
+        break;
+      }
 }
 
 void add_rounding(std::vector<std::string>& lines, const VerifyReport& report) {
   for (const auto& c : report.rounding) {
     lines.push_back("");
-    lines.push_back(str("Rounding: {}", c.of));
-    lines.push_back(str("    all parameters  relative L2 {:.1e}", c.all.relative_l2()));
-    lines.push_back(str("    largest         relative L2 {:.1e}, bound {:.0e} ({})  {}  at {}",
-                        c.error.value, c.error.limit, c.error.reason, verdict(c.error),
-                        c.largest.name));
+    lines.push_back(c.of);
+    lines.push_back(str("    all parameters  {:.1e} of its length", c.all.relative_l2()));
+    lines.push_back(str("    largest         {:.1e} at {}; bound {:.0e} ({})  {}", c.error.value,
+                        c.largest.name, c.error.limit, c.error.reason, verdict(c.error)));
   }
 }
 
@@ -90,8 +115,9 @@ void add_bound(Json& json, const Bound& bound) {
 std::vector<std::string> verify_lines(const Problem& problem, const VerifyReport& report) {
   const StepSummary& s = report.summary;
   std::vector<std::string> lines = {
-      "", str("First step: {} group(s), {} prompt and {} response tokens, loss {:.6e}",
-              report.groups, s.prompt_tokens, s.response_tokens, s.loss)};
+      "", str("The first step: {} group(s), {} response(s); {} prompt and {} response tokens; loss "
+              "{:.6e}",
+              report.groups, report.responses, s.prompt_tokens, s.response_tokens, s.loss)};
   add_distances(lines, report, problem.model.config);
   add_differences(lines, report);
   add_rounding(lines, report);
@@ -110,6 +136,7 @@ std::string verify_json(const Problem& problem, const VerifyReport& report) {
                {"held", report.held()},
                {"loss", report.summary.loss},
                {"groups", report.groups},
+               {"responses", report.responses},
                {"prompt_tokens", report.summary.prompt_tokens},
                {"response_tokens", report.summary.response_tokens},
                {"frozen_against_exact",

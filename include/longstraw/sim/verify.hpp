@@ -50,6 +50,7 @@ struct VerifyReport {
   DType precision = DType::float32;
   StepSummary summary{};  ///< of the step
   int64_t groups = 0;
+  int64_t responses = 0;
   std::vector<NamedDistance> frozen{};  ///< from exact, by parameter
   std::vector<DifferenceCheck> differences{};
   std::vector<RoundingCheck> rounding{};
