@@ -9,6 +9,7 @@
 #include "longstraw/sim/arguments.hpp"
 #include "longstraw/sim/inspect.hpp"
 #include "longstraw/sim/run.hpp"
+#include "longstraw/sim/verify.hpp"
 
 #include <cstdlib>
 #include <filesystem>
@@ -76,22 +77,23 @@ Settings for_scoring(Settings settings) {
   return settings;
 }
 
-void check_output(const std::string& file) {
+void check_output(const std::string& file, const Grid& grid) {
   namespace fs = std::filesystem;
-  std::error_code failed;
-  require(!fs::exists(file, failed),
-          str("output {} exists - choose another with -o, or remove it", file), 2);
-  try {
-    check_writable(fs::absolute(file).parent_path().string());
-  } catch (const Error& error) {
-    throw Error(str("output {}: {} - choose another with -o", file, error.what()), 2);
-  }
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    std::error_code failed;
+    require(!fs::exists(file, failed),
+            str("output {} exists - choose another with -o, or remove it", file), 2);
+    try {
+      check_writable(fs::absolute(file).parent_path().string());
+    } catch (const Error& error) {
+      throw Error(str("output {}: {} - choose another with -o", file, error.what()), 2);
+    }
+  });
 }
 
 int score_command(const Arguments& arguments, const Problem& problem, const Grid& grid) {
-  agree(grid, [&] {
-    if (grid.rank() == 0) check_output(arguments.output);
-  });
+  check_output(arguments.output, grid);
   log_header(problem, grid);
   if (arguments.check_only) {
     log(Level::info, "checked: this scoring can start; nothing was written");
@@ -106,6 +108,28 @@ int score_command(const Arguments& arguments, const Problem& problem, const Grid
   return 0;
 }
 
+int verify_command(const Arguments& arguments, const Problem& problem, const Grid& grid) {
+  const VerifyOptions options{.directions = arguments.directions, .against = arguments.against};
+  if (!arguments.output.empty()) check_output(arguments.output, grid);
+  check_verify(problem, options, grid);
+  log_header(problem, grid);
+  if (arguments.check_only) {
+    log(Level::info, "checked: this verification can start; nothing was written");
+    return 0;
+  }
+  const VerifyReport report = verify(problem, options, grid);
+  for (const auto& line : verify_lines(problem, report)) log(Level::info, line);
+  if (!arguments.output.empty()) {
+    agree(grid, [&] {
+      if (grid.rank() == 0) write_text(arguments.output, verify_json(problem, report));
+    });
+    log(Level::info, "wrote {}", arguments.output);
+  }
+  if (report.held()) return 0;
+  log(Level::error, "verify: a bound was exceeded, see above");
+  return 1;
+}
+
 int run_command(const Arguments& arguments, const Grid& grid) {
   Deck deck = read_deck(arguments, grid);
   std::optional<Settings> settings;
@@ -117,6 +141,7 @@ int run_command(const Arguments& arguments, const Grid& grid) {
   if (arguments.command == Command::score) settings = for_scoring(*settings);
   const Problem problem = open_problem(*settings, grid);
   if (arguments.command == Command::score) return score_command(arguments, problem, grid);
+  if (arguments.command == Command::verify) return verify_command(arguments, problem, grid);
   RunFolder::check(arguments.folder, grid);
   if (arguments.check_only) {
     log_header(problem, grid);
@@ -132,6 +157,7 @@ int command(const Arguments& arguments, const Grid& grid) {
     case Command::version: log(Level::info, version_lines()); return 0;
     case Command::inspect: inspect(arguments.target, grid); return 0;
     case Command::run:
+    case Command::verify:
     case Command::score: return run_command(arguments, grid);
   }
   return 0;

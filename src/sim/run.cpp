@@ -43,7 +43,6 @@ class Run {
   int64_t steps() const { return std::ssize(steps_); }
   std::vector<const Group*> groups_of(int64_t step) const;
   double work() const;
-  int64_t tokens_of(const Tick& tick) const;
   void begin_step(int64_t step);
   void perform(const Tick& tick);
   void update(int64_t step);
@@ -57,6 +56,7 @@ class Run {
   Parameters parameters_;
   Context context_;
   Optimizer optimizer_;
+  ReducedGradient gradient_;  // from a step's update until it is reported
   Stepper stepper_;
   std::vector<std::vector<int64_t>> steps_;
   StepPlan plan_;
@@ -74,30 +74,9 @@ double Run::work() const {
   double work = 0;
   for (int64_t step = 0; step < steps(); ++step) {
     const auto groups = groups_of(step);
-    const StepPlan plan = stepper_.plan(groups);
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const auto prompt = static_cast<double>(groups[g]->prompt.size() - 1);
-      work += prompt * Progress::cost(TickKind::capture_block);
-      if (plan[g].walks) work += prompt * Progress::cost(TickKind::prompt_backward_block);
-      for (size_t r = 0; r < groups[g]->responses.size(); ++r) {
-        const auto& response = plan[g].responses[r];
-        work += static_cast<double>(groups[g]->responses[r].ids.size()) *
-                Progress::cost(response.replays ? TickKind::replay_block : TickKind::score_block);
-      }
-    }
+    work += Progress::work(groups, stepper_.plan(groups));
   }
   return work;
-}
-
-int64_t Run::tokens_of(const Tick& tick) const {
-  if (tick.kind == TickKind::update) return 0;
-  const Group& group = problem_.rollouts.groups[steps_[tick.step][tick.group]];
-  const bool prompt =
-      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
-  const int64_t all =
-      prompt ? std::ssize(group.prompt) - 1 : std::ssize(group.responses[tick.response].ids);
-  const int64_t block = problem_.settings.stepper.block_tokens;
-  return std::min(block, all - tick.block * block);
 }
 
 void Run::begin_step(int64_t step) {
@@ -114,17 +93,17 @@ void Run::perform(const Tick& tick) {
   else
     stepper_.perform(tick);
   report_.seconds.of(tick.kind) += timer.seconds();
-  progress_.done(tick.kind, tokens_of(tick), tick.step, steps());
+  progress_.done(tick.kind, stepper_.tokens(tick), str("step {}/{}", tick.step + 1, steps()));
 }
 
 void Run::update(int64_t step) {
   report_.summary = stepper_.summary();
   report_.lr = learning_rate(problem_.settings.optimizer, step, steps());
-  const bool signal = std::any_of(plan_.begin(), plan_.end(), [](const GroupPlan& group) {
-    return std::any_of(group.responses.begin(), group.responses.end(),
-                       [](const auto& response) { return response.replays; });
-  });
-  if (signal) report_.grad_norm = optimizer_.reduce_gradient(stream_, parameters_);
+  const bool signal = has_signal(plan_);
+  if (signal) {
+    gradient_ = ReducedGradient(context_);
+    report_.grad_norm = gradient_.norm(grid_, stream_);
+  }
   if (!signal) {
     report_.outcome = StepOutcome::skipped_no_signal;
   } else if (!std::isfinite(report_.grad_norm) || !std::isfinite(report_.summary.loss)) {
@@ -133,15 +112,14 @@ void Run::update(int64_t step) {
                           ? StepOutcome::skipped_nonfinite
                           : StepOutcome::stopped_nonfinite;
   } else {
-    optimizer_.update(stream_, parameters_, report_.grad_norm, report_.lr);
+    optimizer_.update(stream_, parameters_, gradient_, report_.grad_norm, report_.lr);
   }
   clear(parameters_.gradients());
 }
 
 void Run::finish_step(const RunFolder& folder, History& history) {
-  if (problem_.settings.write_gradients && optimizer_.has_gradient())
-    write_gradient(folder, report_.step);
-  optimizer_.drop_gradient();
+  if (problem_.settings.write_gradients && gradient_.held()) write_gradient(folder, report_.step);
+  gradient_ = ReducedGradient();
   report_.bytes_peak = peak_bytes(ledger_, grid_);
   history.append(history_line(report_));
   progress_.clear();
@@ -174,7 +152,7 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
                   shapes, grid_, ledger_, problem_.settings.precision,
                   [&](const std::string& name, Range elements, const Tensor& values) {
                     const int64_t at = offsets.at(name);
-                    optimizer_.gather_gradient(values, {at + elements.begin, at + elements.end});
+                    gradient_.gather(grid_, values, {at + elements.begin, at + elements.end});
                     return true;
                   });
 }
@@ -198,9 +176,7 @@ RunResult Run::run(const RunFolder& folder) {
 Scores Run::score() {
   for (int64_t step = 0; step < steps(); ++step) {
     begin_step(step);
-    for (Tick tick = first_tick(step, plan_); tick.kind != TickKind::update;
-         tick = next_tick(tick, plan_))
-      perform(tick);
+    for_each_tick(step, plan_, [&](const Tick& tick) { perform(tick); });
   }
   progress_.clear();
   const Scores& scores = stepper_.logprobs();

@@ -84,6 +84,14 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   first_nonfinite_ = std::numeric_limits<int64_t>::max();
 }
 
+int64_t Stepper::tokens(const Tick& tick) const {
+  if (tick.kind == TickKind::update) return 0;
+  const bool prompt =
+      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
+  const int64_t all = prompt ? captured(group(tick)) : std::ssize(response(tick).ids);
+  return block_range(tick.block, all, settings_.block_tokens).size();
+}
+
 Block Stepper::prompt_block(const Group& group, int64_t index) const {
   const Range range = block_range(index, captured(group), settings_.block_tokens);
   return make_block(context_.grid, range,

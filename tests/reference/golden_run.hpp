@@ -23,8 +23,8 @@ inline ObjectiveSettings objective_of(const nlohmann::json& o) {
 
 /// A case opened under an objective, with state that outlives the step for tests to look at.
 struct GoldenRun {
-  GoldenRun(const Golden& golden, const std::string& objective_name, const Grid& grid_,
-            DType type, const StepperSettings& settings)
+  GoldenRun(const Golden& golden, const std::string& objective_name, const Grid& grid_, DType type,
+            const StepperSettings& settings)
       : grid(grid_),
         checkpoint(Checkpoint::open(golden.model(), grid_)),
         model(open_model(checkpoint)),
@@ -49,30 +49,18 @@ struct GoldenRun {
             .max_grad_norm = o.at("max_grad_norm")};
   }
 
-  void perform(const Tick& tick) {
-    switch (tick.kind) {
-      case TickKind::capture_block: stepper.capture_block(tick); break;
-      case TickKind::score_block: stepper.score_block(tick); break;
-      case TickKind::advance_block: stepper.advance_block(tick); break;
-      case TickKind::replay_block: stepper.replay_block(tick); break;
-      case TickKind::prompt_backward_block: stepper.prompt_backward_block(tick); break;
-      case TickKind::update: break;
-    }
-  }
-
   /// All ticks of the step but the update; `before` sees each one first.
   void run_ticks(const std::function<void(const Tick&)>& before = [](const Tick&) {}) {
-    for (Tick tick = first_tick(0, plan); tick.kind != TickKind::update;
-         tick = next_tick(tick, plan)) {
+    for_each_tick(0, plan, [&](const Tick& tick) {
       before(tick);
-      perform(tick);
-    }
+      stepper.perform(tick);
+    });
   }
 
-  /// The whole reduced gradient, flat, in double.
-  std::vector<double> gradient() {
-    Field all(ledger, "test", parameters.weights().type(), {model.parameters.size()});
-    optimizer.gather_gradient(all, {0, model.parameters.size()});
+  /// The whole of a reduced gradient, flat, in double.
+  std::vector<double> whole(const ReducedGradient& gradient) {
+    const Field all(ledger, "test", parameters.weights().type(), {model.parameters.size()});
+    gradient.gather(grid, all, {0, model.parameters.size()});
     return values(all);
   }
 

@@ -38,8 +38,9 @@ class Stepper {
   /// Starts a step: advantages, denominators and metrics of `groups`, which must outlive it.
   void begin_step(std::span<const Group* const> groups);
 
-  /// The tick that `tick` names, which is not the update. Collective over the grid.
+  /// Does a tick that is not the step's update: the verb that it names. Collective over the grid.
   void perform(const Tick& tick);
+
   /// The ticks, each on the block that it names. Collective over the grid.
   void capture_block(const Tick& tick);
   void score_block(const Tick& tick);
@@ -47,6 +48,8 @@ class Stepper {
   void replay_block(const Tick& tick);
   void prompt_backward_block(const Tick& tick);
 
+  /// Tokens of the tick's block; none for an update.
+  int64_t tokens(const Tick& tick) const;
   /// Collective over the grid.
   StepSummary summary() const { return metrics_.summary(context_.grid); }
   /// Id of the first response whose replay gave a number that is not finite; empty: none.
