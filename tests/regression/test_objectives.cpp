@@ -292,24 +292,25 @@ TEST_F(Objectives, KlByHand) {
     }
 }
 
-// Trial 44: the more it weighs, the less the policy drifts from the reference.
+// Trial 44: the more it weighs, the less the policy drifts from the reference. Steps small enough
+// that AdamW, which gives every step the same length, does not leap over it.
 TEST_F(Objectives, MoreKlMeansLessDrift) {
   place.write_rollouts("rollouts.jsonl", {one});
   place.succeed(2, "score -i deck.ini -o reference.jsonl --as reference");
   std::vector<double> drifts;
-  for (const std::string beta : {"0.001", "1", "100"}) {
+  for (const std::string beta : {"0.001", "0.1", "10"}) {
     const std::string to = "run-" + beta;
     place.succeed(2, "run -i deck.ini -d " + to +
-                         " rollouts.file=reference.jsonl rollouts.epochs=6 optimizer.lr=0.003 "
+                         " rollouts.file=reference.jsonl rollouts.epochs=8 optimizer.lr=1e-4 "
                          "objective.kl_loss_coef=" +
                          beta);
     const auto lines = history_of(place / to);
-    ASSERT_EQ(lines.size(), 6u);
+    ASSERT_EQ(lines.size(), 8u);
     for (const Json& line : lines) EXPECT_GE(line["kl_loss"], 0.0);
     drifts.push_back(lines.back()["kl_loss"]);
   }
-  EXPECT_GT(drifts[0], drifts[1]);
-  EXPECT_GT(drifts[1], drifts[2]);
+  EXPECT_GT(drifts[0], 1.5 * drifts[1]);
+  EXPECT_GT(drifts[1], 1.5 * drifts[2]);
 }
 
 }  // namespace
