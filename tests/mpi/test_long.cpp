@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace longstraw {
 namespace {
 
@@ -94,8 +96,9 @@ TEST_P(LongPrompt, ExactGradientIsTheSlopeOfTheLoss) {
     return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
   };
   const double typical = norm(gradient) / std::sqrt(static_cast<double>(gradient.size()));
-  // Its square times the curvature stays below the tolerance, its inverse times 1e-15 too.
-  const double h = 1e-5 * norm(base);
+  // Curvature: some 1e5 (h / |w|)^2 of the slope; rounding: 1e-15 over a change of the loss of
+  // 1e-6. Both are below a tenth of the tolerance.
+  const double h = 1e-6 * norm(base);
   for (uint64_t direction = 0; direction < 8; ++direction) {
     std::vector<double> d(gradient.size());
     for (size_t i = 0; i < d.size(); ++i) d[i] = reference::normal(c.seed, 100 + direction, i);
@@ -129,7 +132,7 @@ TEST_P(LongPrompt, BlocksDoNotMatter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, LongPrompt, testing::Values(untied(), tied()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& made) { return made.param.name; });
 
 }  // namespace
 }  // namespace longstraw
