@@ -24,29 +24,51 @@ Deck read_deck(const Arguments& arguments, const Grid& grid) {
   std::optional<Deck> deck;
   std::string text;
   agree(grid, [&] {
-    if (grid.rank() == 0) text = read_text(arguments.deck, largest_deck);
+    if (grid.rank() != 0) return;
+    try {
+      text = read_text(arguments.deck, largest_deck);
+    } catch (const Error& error) {
+      throw Error(str("deck: {} - check the path after -i", error.what()), 2);
+    }
   });
   text = grid.broadcast(text, 0);
   agree(grid, [&] { deck.emplace(text, arguments.deck, arguments.overrides); });
   return std::move(*deck);
 }
 
-// A launcher that does not speak to this MPI starts every process as rank 0 of 1.
-void check_launch(const Grid& grid) {
-  for (const char* name : {"SLURM_NTASKS", "PMI_SIZE"}) {
-    const char* value = std::getenv(name);
-    const bool in_step = std::getenv("SLURM_PROCID") != nullptr || std::string(name) == "PMI_SIZE";
-    if (value == nullptr || !in_step || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) continue;
-    require(grid.size() > 1 || std::atoll(value) <= 1,
-            "{} = {}, but MPI sees one rank: the launcher and "
-            "this MPI do not know each other - start with mpirun, or with srun --mpi=pmix",
-            name, value);
-  }
+int64_t number_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? 0 : std::atoll(value);
+}
+
+// What a launcher says that does not speak to this MPI: it starts every process as rank 0 of 1.
+struct Strangers {
+  std::string variable;
+  int64_t processes = 1;
+  int64_t number = 0;  // of this process among them
+};
+
+Strangers strangers(const Grid& grid) {
+  // mpirun, which does speak, may run inside what other launchers left in the environment.
+  if (grid.size() > 1 || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return {};
+  if (number_in("SLURM_NTASKS") > 1)
+    return {"SLURM_NTASKS", number_in("SLURM_NTASKS"), number_in("SLURM_PROCID")};
+  if (number_in("PMI_SIZE") > 1) return {"PMI_SIZE", number_in("PMI_SIZE"), number_in("PMI_RANK")};
+  return {};
+}
+
+void check_launch(const Arguments& arguments, const Strangers& others) {
+  if (arguments.command != Command::run && arguments.command != Command::score) return;
+  require(
+      others.processes <= 1,
+      "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "
+      "with mpirun, or with srun --mpi=pmix",
+      others.variable, others.processes);
 }
 
 // Scoring needs no more of a deck than checkpoint, rollouts, temperature and sizes.
 Settings for_scoring(Settings settings) {
-  settings.objective = {.temperature = settings.objective.temperature};
+  settings.objective = {.temperature = settings.objective.temperature, .norm_adv_by_std = false};
   settings.rollouts.epochs = settings.rollouts.groups_per_step = 1;
   settings.rollouts.shuffle = false;
   settings.steps = 0;
@@ -55,11 +77,18 @@ Settings for_scoring(Settings settings) {
   return settings;
 }
 
-void check_output(const std::string& path, const Grid& grid) {
+void check_output(const std::string& file, const Grid& grid) {
+  namespace fs = std::filesystem;
   agree(grid, [&] {
+    if (grid.rank() != 0) return;
     std::error_code failed;
-    require(grid.rank() != 0 || !std::filesystem::exists(path, failed),
-            "{} exists - choose another with -o, or remove it", path);
+    require(!fs::exists(file, failed),
+            str("output {} exists - choose another with -o, or remove it", file), 2);
+    try {
+      check_writable(fs::absolute(file).parent_path().string());
+    } catch (const Error& error) {
+      throw Error(str("output {}: {} - choose another with -o", file, error.what()), 2);
+    }
   });
 }
 
@@ -108,7 +137,7 @@ int run_command(const Arguments& arguments, const Grid& grid) {
     settings.emplace(read_settings(deck));
     deck.check_all_read();
   });
-  check_blas();
+  agree(grid, [] { check_blas(); });
   if (arguments.command == Command::score) settings = for_scoring(*settings);
   const Problem problem = open_problem(*settings, grid);
   if (arguments.command == Command::score) return score_command(arguments, problem, grid);
@@ -136,13 +165,16 @@ int command(const Arguments& arguments, const Grid& grid) {
 
 int guarded(int argc, char** argv) {
   const Grid grid = Grid::world();
-  log_speaks(grid.rank() == 0);
+  const Strangers others = strangers(grid);
+  const bool speaks = grid.rank() == 0 && others.number == 0;
+  log_speaks(speaks);
   try {
-    check_launch(grid);
-    return command(parse_arguments(argc, argv), grid);
+    const Arguments arguments = parse_arguments(argc, argv);
+    check_launch(arguments, others);
+    return command(arguments, grid);
   } catch (const Error& error) {
     if (error.everywhere() || grid.size() == 1) {
-      if (grid.rank() == 0) log(Level::error, error.what());
+      if (speaks) log(Level::error, error.what());
       return error.status();
     }
     log(Level::error, "rank {}: {}", grid.rank(), error.what());

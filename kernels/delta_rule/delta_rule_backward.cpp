@@ -139,15 +139,14 @@ struct Backward {
       const T *dp = scratch.products + i * width, *dn = scratch.products + (n + i) * width;
       const T *p = keep.p + i * n, *strict = keep.strict + i * n, *gamma = keep.gamma + i * n;
       T *m = scratch.inner + i * n, *b = scratch.inner + (n + i) * n;
-      T x[delta_chunk], row = 0;
+      T x[delta_chunk];
       for (int64_t j = 0; j < n; ++j) x[j] = dp[j] * p[j] - dn[j] * strict[j];
       x[i] = 0;  // in row and column alike: left out, so that it does not drown the small rest
       for (int64_t j = 0; j < n; ++j) column[j] += x[j];
       for (int64_t j = 0; j < n; ++j) m[j] = dp[j] * gamma[j];
       for (int64_t j = 0; j < n; ++j) b[j] = -dn[j] * gamma[j];
       b[i] = 0;  // N has no diagonal
-      for (int64_t j = 0; j < n; ++j) row += x[j];
-      dgam[i] += static_cast<double>(row);
+      dgam[i] += static_cast<double>(sum_over<T>(n, [&](int64_t j) { return x[j]; }));
     }
     for (int64_t i = 0; i < n; ++i) dgam[i] -= static_cast<double>(column[i]);
   }

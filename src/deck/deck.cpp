@@ -214,6 +214,10 @@ std::string Deck::resolved(Entry& entry) const {
   const fs::path base = entry.from_command_line ? fs::path() : fs::path(file_).parent_path();
   const fs::path path = fs::absolute(base / entry.value).lexically_normal();
   entry.value = path.has_filename() ? path.string() : path.parent_path().string();
+  require(entry.value.find('#') == std::string::npos,
+          str("{}: path {} holds '#', which starts a comment in a deck - rename the folder", file_,
+              entry.value),
+          bad_deck);
   return entry.value;
 }
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <numeric>
-#include <regex>
+#include <optional>
 
 namespace longstraw {
 namespace {
@@ -48,29 +48,50 @@ WeightMap read_index(const std::string& folder) {
   return map;
 }
 
+struct NumberedName {
+  std::string_view prefix, number, total;
+};
+
+bool digits(std::string_view text) {
+  return !text.empty() && text.size() <= 6 &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// PREFIX-NUMBER-of-TOTAL.safetensors, cut up.
+std::optional<NumberedName> numbered(std::string_view name) {
+  constexpr std::string_view suffix = ".safetensors", of = "-of-";
+  if (!name.ends_with(suffix)) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  const auto middle = name.rfind(of);
+  const auto dash = middle == std::string_view::npos || middle == 0 ? std::string_view::npos
+                                                                    : name.rfind('-', middle - 1);
+  if (dash == std::string_view::npos) return std::nullopt;
+  const NumberedName parts{name.substr(0, dash), name.substr(dash + 1, middle - dash - 1),
+                           name.substr(middle + of.size())};
+  return digits(parts.number) && digits(parts.total) ? std::optional(parts) : std::nullopt;
+}
+
 // Files *-00001-of-0000N.safetensors of a folder without an index; all N of them.
 std::vector<std::string> numbered_files(const std::string& folder) {
-  const std::regex pattern(R"((.*)-(\d{1,6})-of-(\d{1,6})\.safetensors)");
   std::vector<std::string> found;
-  std::string prefix, total;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(folder, failed)) {
-    const std::string name = entry.path().filename().string();
-    std::smatch parts;
-    if (!std::regex_match(name, parts, pattern)) continue;
-    require(found.empty() || (parts[1] == prefix && parts[3] == total),
-            "{}: {} and {} belong to different sets of weights - keep one of them", folder,
-            found.front(), name);
-    prefix = parts[1], total = parts[3];
-    found.push_back(name);
-  }
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (const auto name = entry.path().filename().string(); numbered(name)) found.push_back(name);
   require(!found.empty(),
           "{} holds no weights (neither {}, nor {}, nor numbered safetensors files)", folder,
           single_file, index_file);
   std::sort(found.begin(), found.end());
-  require(std::ssize(found) == std::stoll(total),
+  const NumberedName first = *numbered(found.front());
+  for (const auto& name : found) {
+    const NumberedName parts = *numbered(name);
+    require(parts.prefix == first.prefix && parts.total == first.total,
+            "{}: {} and {} belong to different sets of weights - keep one of them", folder,
+            found.front(), name);
+  }
+  const int total = std::stoi(std::string(first.total));
+  require(std::ssize(found) == total,
           "{}: {} of {} files {}-*-of-{}.safetensors are there - download the missing ones", folder,
-          found.size(), std::stoll(total), prefix, total);
+          found.size(), total, first.prefix, first.total);
   return found;
 }
 

@@ -15,6 +15,12 @@
 namespace longstraw {
 namespace {
 
+std::string nonfinite_text(const StepReport& report) {
+  const std::string& id = report.nonfinite_response;
+  return str("the gradient is not finite, {}; weights and moments are as before the step",
+             id.empty() ? "in the sum of all responses only" : "first seen at response " + id);
+}
+
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
  public:
@@ -120,15 +126,17 @@ void Run::finish_step(const RunFolder& folder, History& history) {
   log(Level::info, step_line(report_, steps()));
   if (report_.outcome == StepOutcome::skipped_no_signal)
     log(Level::warning,
-        "step {}: no response has an advantage (all rewards of each group are equal) - "
-        "the step was skipped",
+        "step {}: no response has a gradient (rewards are equal within each group, or all tokens "
+        "masked) - the step was skipped",
         report_.step + 1);
-  if (report_.outcome == StepOutcome::skipped_nonfinite ||
-      report_.outcome == StepOutcome::stopped_nonfinite)
-    log(Level::warning,
-        "step {}: the gradient is not finite, first seen at response {} - weights and "
-        "moments are as before the step",
-        report_.step + 1, report_.nonfinite_response);
+  if (report_.outcome == StepOutcome::skipped_nonfinite)
+    log(Level::warning, "step {}: {} - the step was skipped", report_.step + 1,
+        nonfinite_text(report_));
+  if (report_.outcome == StepOutcome::stopped_nonfinite)
+    log(Level::error,
+        "step {}: {} - look at that response and at the weights, or go on without such steps by "
+        "optimizer.on_nonfinite = skip",
+        report_.step + 1, nonfinite_text(report_));
 }
 
 void Run::write_gradient(const RunFolder& folder, int64_t step) {
@@ -171,7 +179,15 @@ Scores Run::score() {
     for_each_tick(step, plan_, [&](const Tick& tick) { perform(tick); });
   }
   progress_.clear();
-  return stepper_.logprobs();
+  const Scores& scores = stepper_.logprobs();
+  for (const auto& [id, values] : scores)
+    if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }))
+      throw Error(
+          str("response {}: its log-probabilities are not finite, nothing was written - look "
+              "at the weights of {}",
+              id, problem_.checkpoint.folder()),
+          1, true);
+  return scores;
 }
 
 }  // namespace
@@ -182,10 +198,6 @@ RunResult run(const Problem& problem, const std::string& folder, const std::stri
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
   const RunResult result = Run(problem, grid).run(files);
-  if (result == RunResult::failed)
-    log(Level::error,
-        "stopped (optimizer.on_nonfinite = stop): look at the response named above, "
-        "or set on_nonfinite = skip");
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
       files.path());
   return result;

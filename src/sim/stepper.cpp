@@ -87,24 +87,16 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   for (const Group* group : groups) {
     const auto advantages = group_advantages(*group, objective_);
     auto& terms = terms_.emplace_back();
-    for (size_t i = 0; i < advantages.size(); ++i)
-      terms.push_back({advantages[i], token_weight(counted_tokens(group->responses[i], objective_),
-                                                   denominators, objective_)});
+    for (size_t i = 0; i < advantages.size(); ++i) {
+      const int64_t counted = counted_tokens(group->responses[i], objective_);
+      // A response that is masked as a whole has no token to weigh.
+      terms.push_back(
+          {advantages[i], counted == 0 ? 0.0 : token_weight(counted, denominators, objective_)});
+    }
     metrics_.add_group(*group);
   }
   for (const auto& [id, values] : logprobs_) first_logprobs_.try_emplace(id, values);
   first_nonfinite_ = std::numeric_limits<int64_t>::max();
-}
-
-void Stepper::perform(const Tick& tick) {
-  switch (tick.kind) {
-    case TickKind::capture_block: capture_block(tick); break;
-    case TickKind::score_block: score_block(tick); break;
-    case TickKind::advance_block: advance_block(tick); break;
-    case TickKind::replay_block: replay_block(tick); break;
-    case TickKind::prompt_backward_block: prompt_backward_block(tick); break;
-    case TickKind::update: LONGSTRAW_ASSERT(tick.kind != TickKind::update);
-  }
 }
 
 int64_t Stepper::tokens(const Tick& tick) const {
@@ -138,6 +130,17 @@ int64_t Stepper::local_tokens(Range positions) const {
   for (int64_t begin = 0; begin < positions.size(); begin += settings_.block_tokens)
     tokens += context_.grid.mine(std::min(settings_.block_tokens, positions.size() - begin)).size();
   return tokens;
+}
+
+void Stepper::perform(const Tick& tick) {
+  switch (tick.kind) {
+    case TickKind::capture_block: return capture_block(tick);
+    case TickKind::score_block: return score_block(tick);
+    case TickKind::advance_block: return advance_block(tick);
+    case TickKind::replay_block: return replay_block(tick);
+    case TickKind::prompt_backward_block: return prompt_backward_block(tick);
+    case TickKind::update: LONGSTRAW_ASSERT(false);
+  }
 }
 
 // ---- the prompt

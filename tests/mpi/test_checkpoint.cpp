@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 namespace longstraw {
 namespace {
@@ -238,6 +239,34 @@ TEST_F(CheckpointFolder, DamagedFilesAreRefused) {
   EXPECT_EQ(file(good.text()), "");
 }
 
+// Damaged bytes anywhere in the header are refused, or leave a file whose tensors can be read.
+TEST_F(CheckpointFolder, AnyDamageIsAnErrorOrNone) {
+  const std::string good = SafetensorsFile()
+                               .add("a", "F32", {2, 3}, {1, 2, 3, 4, 5, 6})
+                               .add("b", "BF16", {4}, {1, 2, 3, 4})
+                               .add("c", "F64", {}, {1})
+                               .text();
+  std::mt19937 random(9);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string text = good;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits)
+      text[random() % text.size()] = "0123456789[]{},:\"\xff"[random() % 18];
+    const bool bad = !refusal([&] { put(model_ + "/model.safetensors", text); }).message.empty();
+    refused += bad;
+    if (bad) continue;
+    const auto checkpoint = Checkpoint::open(model_, grid_);
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      ASSERT_LE(tensor.elements(), 16);
+      double values[16];
+      const Tensor into(values, DType::float64, {tensor.elements()});
+      refusal_of([&] { checkpoint.read(name, {0, tensor.elements()}, into); });
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 400);
+}
+
 TEST_F(CheckpointFolder, MissingFolderOrConfigIsRefused) {
   expect_parts(refusal_of([&] { Checkpoint::open(folder_ / "none", grid_); }).message,
                {folder_ / "none", "[model] checkpoint"});
@@ -302,6 +331,55 @@ TEST_F(CheckpointFolder, WritesTheLayoutItRead) {
     EXPECT_FALSE(fs::exists(out + ".tmp") || fs::exists(out + ".old"));
     grid_.barrier();  // before the next round replaces what a slower rank still reads
   }
+}
+
+// More elements than one part holds, in reading and in writing.
+TEST_F(CheckpointFolder, LargeTensorsGoInParts) {
+  constexpr int64_t count = (int64_t{1} << 22) + 3;
+  const auto value = [](int64_t i) { return static_cast<double>(i % 251) - 125; };
+  ASSERT_EQ(refusal([&] {
+              std::vector<double> values(count);
+              for (int64_t i = 0; i < count; ++i) values[i] = value(i);
+              write(SafetensorsFile().add("big", "BF16", {count}, values));
+            }).message,
+            "");
+  const auto source = Checkpoint::open(model_, grid_);
+  Ledger ledger;
+  std::vector<Range> asked;
+  write_checkpoint(folder_ / "out", source, grid_, ledger, DType::float32,
+                   [&](const std::string&, Range part, const Tensor& values) {
+                     asked.push_back(part);
+                     for (int64_t i = part.begin; i < part.end; ++i)
+                       values.data<float>()[i - part.begin] = static_cast<float>(2 * value(i));
+                     return true;
+                   });
+  EXPECT_EQ(asked, (std::vector<Range>{{0, count - 3}, {count - 3, count}}));
+  const Field values(ledger, "values", DType::float32, {count});
+  Checkpoint::open(folder_ / "out", grid_).read("big", {0, count}, values);
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(values.tensor().data<float>()[i], 2 * value(i));
+}
+
+// Offsets beyond 2^31 elements and 2^32 bytes, in a file that is mostly a hole.
+TEST_F(CheckpointFolder, OffsetsOfLargeFilesAreKept) {
+  constexpr int64_t count = (int64_t{1} << 31) + 8;
+  ASSERT_EQ(refusal([&] {
+              const std::string path = model_ + "/model.safetensors";
+              const std::string header = SafetensorsFile::with_length(str(
+                  R"({{"big": {{"dtype": "BF16", "shape": [2, {}], "data_offsets": [0, {}]}}}})",
+                  count / 2, 2 * count));
+              put(path, header);
+              fs::resize_file(path, header.size() + 2 * count);
+              std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+              file.seekp(-16, std::ios::end);
+              for (const char* pattern : {"\x80\x3f", "\x00\x40"}) file.write(pattern, 2);
+            }).message,
+            "");
+  const auto checkpoint = Checkpoint::open(model_, grid_);
+  EXPECT_EQ(checkpoint.at("big").elements(), count);
+  float values[4];
+  checkpoint.read("big", {count - 10, count - 6}, Tensor(values, DType::float32, {4}));
+  const float expected[] = {0, 0, 1, 2};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(values[i], expected[i]);
 }
 
 TEST_F(CheckpointFolder, AnUntrainedCopyIsByteForByte) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 namespace longstraw {
 namespace {
@@ -183,6 +184,38 @@ TEST_F(RolloutsFile, IdsBeyondTheVocabularyAreNamed) {
 TEST(RolloutLines, NonNumbersAreQuotedOutsideTextOnly) {
   EXPECT_EQ(with_quoted_non_numbers(R"({"NaN \" NaN": [NaN, -Infinity,Infinity], "x": "NaN"})"),
             R"({"NaN \" NaN": ["NaN", "-Infinity","Infinity"], "x": "NaN"})");
+}
+
+// Damaged lines are refused or read, never anything else.
+TEST(RolloutLines, AnyDamageIsAnErrorOrNone) {
+  const std::string good =
+      R"({"id": "g", "prompt": [1, 20], "responses": [{"id": "a", "ids": [1, 2], "reward": -1.5e1,)"
+      R"( "logprobs": [-0.5, -1], "loss_mask": [0, 1], "advantage": 1, "finish_reason": "stop"}]})";
+  const std::string bytes = "\"{}[]:,-.0129eNaInfty\\ \x80\xff\n";
+  std::mt19937 random(5);
+  const auto below = [&](size_t limit) { return random() % limit; };
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = good;
+    for (size_t edits = 1 + below(3); edits > 0 && !text.empty(); --edits) {
+      const size_t at = below(text.size());
+      switch (below(4)) {
+        case 0: text[at] = bytes[below(bytes.size())]; break;
+        case 1: text.insert(at, 1, bytes[below(bytes.size())]); break;
+        case 2: text.erase(at, 1 + below(8)); break;
+        default: text.insert(at, text.substr(below(text.size()), below(30)));
+      }
+    }
+    std::vector<std::string> faults;
+    try {
+      const Group group = parse_group(text, {"f", 1}, faults);
+      for (const auto& response : group.responses) EXPECT_TRUE(std::isfinite(response.reward));
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_LT(refused, 20'000);
 }
 
 TEST_F(RolloutsFile, ScoresAreAddedAndTheRestIsCarriedThrough) {

@@ -21,25 +21,31 @@ struct KeyPage {
   Tensor dvalues;
 };
 
-/// Elements of workspace (of the compute type) for the two functions below.
+/// Elements of workspace (of the compute type) for the two functions below; bounded, whatever the
+/// number of queries and keys.
 int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim);
 
 /// For every query (position p_i, ascending) and head h: softmax over all keys at positions <= p_i
 /// of scale q.k; head h uses kv head h / (heads / kv_heads). Writes out [queries, heads, dim]
 /// (normalised) and lse [queries, heads] (natural log of the sum of exp of the scaled scores; -inf
-/// and out = 0 where no key is visible). q [queries, heads, dim] contiguous.
+/// and out = 0 where no key is visible, or there is no page). q [queries, heads, dim] and lse
+/// contiguous. The result depends on how keys are cut into pages only by rounding; many tiny pages
+/// are slow. Operations: 4 heads dim for each pair of a query and a key that it sees.
 void attention(Stream& stream, const Tensor& out, const Tensor& lse, const Tensor& q,
                std::span<const int64_t> positions, std::span<const KeyPage> pages, double scale,
                const Tensor& workspace);
 
 /// Given the *global* lse and delta = rowsum(dout o out) [queries, heads] and dout: writes this
-/// rank's part of dq and adds to the pages' dkeys and dvalues.
+/// rank's part of dq and adds to the pages' dkeys and dvalues, where there are. With p = exp(s -
+/// lse) and ds = p o (dout v^T - delta): dv += p^T dout, dq = scale ds k, dk += scale ds^T q.
+/// Operations: 6 heads dim for each visible pair, and 2 for each of dkeys and dvalues.
 void attention_backward(Stream& stream, const Tensor& dq, const Tensor& dout, const Tensor& q,
                         const Tensor& lse, const Tensor& delta, std::span<const int64_t> positions,
                         std::span<const KeyPage> pages, double scale, const Tensor& workspace);
 
 /// Merges partial results: outs [parts, queries, heads, dim], lses [parts, queries, heads] ->
-/// out = sum_i e^{L_i - L} O_i, lse = logsumexp_i L_i, in the order of parts.
+/// out = sum_i e^{L_i - L} O_i, lse = logsumexp_i L_i, in the order of parts; 0 and -inf where
+/// every L_i is -inf. All contiguous.
 void attention_merge(Stream& stream, const Tensor& out, const Tensor& lse, const Tensor& outs,
                      const Tensor& lses);
 /// delta [rows] = sum over dim of dout * out, both [rows, dim].

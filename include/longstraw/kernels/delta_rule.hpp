@@ -35,20 +35,24 @@ struct HeadMap {
 /// Tokens of a chunk; any value gives the same result up to rounding.
 constexpr int64_t delta_chunk = 64;
 
-/// Elements of workspace (of the compute type) for the two functions below.
+/// Elements of workspace (of the compute type) for the two functions below. Backward keeps what a
+/// forward scan leaves of every chunk, of one head at a time: 3 x 64 + 16 + 2 dv + dk dv / 64
+/// elements a token.
 int64_t delta_rule_workspace(int64_t tokens, int64_t dk, int64_t dv);
 int64_t delta_rule_backward_workspace(int64_t tokens, int64_t dk, int64_t dv);
 
-/// The gated delta rule (models.md 2.3) over `tokens` in order, chunked, for every local value
-/// head. q, k [tokens, key_heads, dk] (normalised, q scaled), v, o [tokens, heads, dv], g, beta
-/// [tokens, heads] (contiguous); state [heads, dk, dv] is read as the state before the first token
-/// and written as the state after the last.
+/// The gated delta rule over `tokens` in order, in chunks, for every local value head:
+///     S <- e^g S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
+/// q, k [tokens, key_heads, dk] (normalised, q scaled), v, o [tokens, heads, dv], g, beta
+/// [tokens, heads] (contiguous), g <= 0 without lower bound; state [heads, dk, dv] is read as the
+/// state before the first token and written as the state after the last.
 void delta_rule(Stream& stream, const Tensor& o, const Tensor& state, const Tensor& q,
                 const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& beta,
                 const HeadMap& map, const Tensor& workspace);
 /// Backward. `state` is the state *before* the first token (not changed). dstate [heads, dk, dv] is
 /// read as the gradient of the state after the last token and written as that of the state before
-/// the first. Writes dq, dk (summed over the value heads of a key head), dv, dg, dbeta.
+/// the first. Writes dq, dk (summed over the local value heads of a key head, in order; 0 for a key
+/// head without any), dv, dg, dbeta.
 void delta_rule_backward(Stream& stream, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                          const Tensor& dg, const Tensor& dbeta, const Tensor& dstate,
                          const Tensor& dout, const Tensor& state, const Tensor& q, const Tensor& k,
