@@ -97,7 +97,7 @@ TEST_P(LongPrompt, ExactGradientIsTheSlopeOfTheLoss) {
   };
   const double typical = norm(gradient) / std::sqrt(static_cast<double>(gradient.size()));
   // Curvature: some 1e5 (h / |w|)^2 of the slope; rounding: 1e-15 over a change of the loss of
-  // 1e-6. Both are below a tenth of the tolerance.
+  // 1e-6. Both are well below the tolerance.
   const double h = 1e-6 * norm(base);
   for (uint64_t direction = 0; direction < 8; ++direction) {
     std::vector<double> d(gradient.size());
