@@ -58,7 +58,9 @@ Strangers strangers(const Grid& grid) {
 }
 
 void check_launch(const Arguments& arguments, const Strangers& others) {
-  if (arguments.command != Command::run && arguments.command != Command::score) return;
+  if (arguments.command != Command::run && arguments.command != Command::score &&
+      arguments.command != Command::verify)
+    return;
   require(
       others.processes <= 1,
       "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "

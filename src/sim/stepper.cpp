@@ -196,15 +196,19 @@ void Stepper::begin_branch(const Tick& tick) {
 }
 
 void Stepper::end_branch() {
-  if (gradient_ && settings_.mode == GradientMode::exact) {
-    gradient_->add_carried_to(boundary_gradient_, context_);
-    gradient_->truncate(*sequence_, boundary_rows_);
-  } else {
-    gradient_.reset();
-  }
   branch_starts_.clear();
   sequence_->truncate(boundary_rows_);
   sequence_->restore(boundary_);
+}
+
+// What has arrived at the boundary is the branch's: `exact` adds it up over the group.
+void Stepper::keep_boundary_gradient() {
+  if (settings_.mode == GradientMode::frozen) {
+    gradient_.reset();
+    return;
+  }
+  gradient_->add_carried_to(boundary_gradient_, context_);
+  gradient_->truncate(*sequence_, boundary_rows_);
 }
 
 void Stepper::score_block(const Tick& tick) {
@@ -235,7 +239,9 @@ void Stepper::replay_block(const Tick& tick) {
   std::vector<int32_t> targets;
   const Block block = branch_block(tick, targets);
   replay(block, &tick, targets);
-  if (tick.block == 0) end_branch();
+  if (tick.block > 0) return;
+  keep_boundary_gradient();
+  end_branch();
 }
 
 void Stepper::replay(const Block& block, const Tick* tick, std::span<const int32_t> targets) {

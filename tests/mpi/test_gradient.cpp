@@ -115,14 +115,16 @@ TEST(Gradient, HasTheSameBitsForEverySpacingOfSavedStates) {
                    .page_tokens = 16,
                    .prompt_checkpoint_every = every});
       const auto gradient = run.gradient();
+      const int64_t saved = run.grid.max(run.peak("saved states"));  // some ranks own no head
       if (every == 1) {
         first = gradient;
-        saved_every_block = run.peak("saved states");
+        saved_every_block = saved;
       }
       EXPECT_EQ(gradient, first) << every;
-      // nine blocks: the states of the first and the sixth, and those between the sixth and the last
+      // nine blocks: the states of the first and the sixth, and those between the sixth and the
+      // last
       if (every == 5) {
-        EXPECT_LT(run.peak("saved states"), saved_every_block);
+        EXPECT_LT(saved, saved_every_block);
       }
     }
   }

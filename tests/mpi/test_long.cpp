@@ -1,10 +1,8 @@
 // Long prompts of random models with sizes that fit nothing: the exact gradient against central
 // differences of the loss, and against one block as long as the prompt. All in float64.
-#include "reference/made_case.hpp"
+#include "reference/slope.hpp"
 
 #include <gtest/gtest.h>
-
-#include <numeric>
 
 namespace longstraw {
 namespace {
@@ -90,29 +88,10 @@ TEST_P(LongPrompt, ExactGradientIsTheSlopeOfTheLoss) {
 
   MadeRun values(Grid::world(), c.config, groups, objective, DType::float64,
                  {.block_tokens = 1024, .values_only = true}, c.seed);
-  double* const weights = values.parameters.weights().data<double>();
-  const std::vector<double> base(weights, weights + gradient.size());
-  const auto norm = [](const std::vector<double>& v) {
-    return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
-  };
-  const double typical = norm(gradient) / std::sqrt(static_cast<double>(gradient.size()));
   // Curvature: some 1e5 (h / |w|)^2 of the slope; rounding: 1e-15 over a change of the loss of
   // 1e-6. Both are well below the tolerance.
-  const double h = 1e-6 * norm(base);
-  for (uint64_t direction = 0; direction < 8; ++direction) {
-    std::vector<double> d(gradient.size());
-    for (size_t i = 0; i < d.size(); ++i) d[i] = reference::normal(c.seed, 100 + direction, i);
-    const double length = norm(d);
-    const auto loss = [&](double step) {
-      for (size_t i = 0; i < d.size(); ++i) weights[i] = base[i] + step * d[i] / length;
-      values.stepper.begin_step(values.groups);
-      values.run_ticks();
-      return values.stepper.summary().loss;
-    };
-    const double slope = std::inner_product(d.begin(), d.end(), gradient.begin(), 0.0) / length;
-    const double measured = (loss(h) - loss(-h)) / (2 * h);
-    EXPECT_NEAR(measured, slope, 1e-6 * std::max(std::abs(slope), typical)) << direction;
-  }
+  reference::expect_slope_of_loss(values, gradient,
+                                  {.directions = 8, .h = 1e-6, .tolerance = 1e-6});
 }
 
 TEST_P(LongPrompt, BlocksDoNotMatter) {

@@ -82,6 +82,7 @@ class Stepper {
   void begin_group();
   void begin_branch(const Tick& tick);
   void end_branch();
+  void keep_boundary_gradient();
   /// Forward with recording and backward of one block: of a response with `tick`, whose tokens are
   /// in the loss, or of a prompt (null).
   void replay(const Block& block, const Tick* tick, std::span<const int32_t> targets);
