@@ -69,7 +69,7 @@ Ends with status 1 when a bound is exceeded; bounds stand beside the figures.
   -i, --input FILE   the deck, as for run
   -o, --output FILE  the figures as JSON too; must not exist
   --directions K     random directions (default 2, from run.seed); 0: no differences
-  --against FILE     gradient-000000.h5 of another run of the same deck, as written by
+  --against FILE     gradient-0.h5 of another run of the same deck, as written by
                      longstraw run ... run.steps=1 output.gradients=true
   -n, --check        check everything that can be found without computing, and stop
 

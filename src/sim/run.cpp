@@ -135,7 +135,7 @@ void Run::finish_step(const RunFolder& folder, History& history) {
   if (report_.outcome == StepOutcome::skipped_nonfinite)
     log(Level::warning, "step {}: {} - the step was skipped", report_.step + 1,
         nonfinite_text(report_));
-  if (report_.outcome == StepOutcome::stopped_nonfinite)
+  if (report_.outcome == StepOutcome::stopped_nonfinite && grid_.rank() == 0)
     log(Level::error,
         "step {}: {} - look at that response and at the weights, or go on without such steps by "
         "optimizer.on_nonfinite = skip",
