@@ -24,6 +24,17 @@ Range block_range(int64_t index, int64_t tokens, int64_t block_tokens) {
 
 const char* name_of(GradientMode mode) { return mode == GradientMode::exact ? "exact" : "frozen"; }
 
+int64_t prompt_checkpoints_by_size(const ModelConfig& c, int64_t block_tokens) {
+  constexpr int64_t most = 16;
+  const int64_t full = std::count(c.layers.begin(), c.layers.end(), LayerKind::full_attention);
+  const int64_t linear = std::ssize(c.layers) - full;
+  const int64_t states = linear * (c.linear_value_heads * c.linear_key_dim * c.linear_value_dim +
+                                   (c.conv_taps - 1) * c.conv_channels());
+  const int64_t block_pages = full * 2 * c.kv_heads * c.head_dim * block_tokens;
+  if (block_pages * most < states) return most;
+  return std::max<int64_t>(1, (states + block_pages - 1) / std::max<int64_t>(block_pages, 1));
+}
+
 Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSettings& objective,
                  const StepperSettings& settings)
     : context_(context),
@@ -31,7 +42,11 @@ Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSett
       objective_(objective),
       settings_(settings),
       shapes_(model.decoder.state_shapes(context.grid)),
-      metrics_(objective) {}
+      metrics_(objective) {
+  if (settings_.prompt_checkpoint_every == 0)
+    settings_.prompt_checkpoint_every =
+        prompt_checkpoints_by_size(model.config, settings_.block_tokens);
+}
 
 // ---- what a step is made of
 
