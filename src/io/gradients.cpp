@@ -25,8 +25,11 @@ h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DT
       extents.empty() ? H5Screate(H5S_SCALAR)
                       : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
       "extents of " + parameter.name);
+  // Without the time of day, so that the same gradient is the same file.
+  const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
+  h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
   return {H5Dcreate2(file, parameter.name.c_str(), h5::memory_type(type), space, H5P_DEFAULT,
-                     H5P_DEFAULT, H5P_DEFAULT),
+                     properties, H5P_DEFAULT),
           "cannot create dataset " + parameter.name};
 }
 

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace longstraw {
 
 OptimizerSettings read_optimizer(Deck& deck) {
-  constexpr double most = 1e300;
+  constexpr double most = std::numeric_limits<double>::max();
   OptimizerSettings s;
   s.lr = deck.get_in("optimizer.lr", s.lr, 0.0, most);
   s.beta1 = deck.get_in("optimizer.beta1", s.beta1, 0.0, std::nextafter(1.0, 0.0));

@@ -25,6 +25,9 @@ namespace fs = std::filesystem;
 // A start that hangs must fail its test, not the whole suite. Under sanitizers and on a busy
 // machine the longest good one takes half of this.
 constexpr int longest_seconds = 240;
+// When a rank ends with an error, mpirun waits this many seconds for the others: by default one,
+// which is most of the time of a test of refusals, whose ranks all end by themselves.
+constexpr const char* quick_end = "OMPI_MCA_odls_base_sigkill_timeout=0";
 // "Within seconds": far below the minutes of any watchdog, above starting 3 ranks on a busy
 // machine.
 constexpr double refusal_seconds = 30;
@@ -54,10 +57,10 @@ Outcome Workplace::run(int ranks, const std::string& arguments, const std::strin
                        const std::string& current_folder) const {
   const std::string launcher = ranks == 0 ? "" : str("mpirun -n {} ", ranks);
   const std::string command =
-      str(". {}/jobs/environment.sh; cd {} && env {} timeout -k 5 {} {}{} {} </dev/null >{}/out "
+      str(". {}/jobs/environment.sh; cd {} && env {} {} timeout -k 5 {} {}{} {} </dev/null >{}/out "
           "2>{}/err",
-          LONGSTRAW_SOURCE_DIR, current_folder.empty() ? path() : current_folder, variables,
-          longest_seconds, launcher, LONGSTRAW_PROGRAM, arguments, root_, root_);
+          LONGSTRAW_SOURCE_DIR, current_folder.empty() ? path() : current_folder, quick_end,
+          variables, longest_seconds, launcher, LONGSTRAW_PROGRAM, arguments, root_, root_);
   const auto start = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -109,11 +112,7 @@ void expect_refused(const Workplace& place, const std::string& arguments, int st
     EXPECT_EQ(errors[0], first);
   }
   for (const auto& part : named) EXPECT_THAT(first, testing::HasSubstr(part)) << arguments;
-  std::vector<std::string> left;
-  for (const auto& [name, text] : place.files())
-    if (const auto was = before.find(name); was == before.end() || was->second != text)
-      left.push_back(name);
-  EXPECT_THAT(left, testing::IsEmpty()) << arguments;
+  EXPECT_THAT(differences(before, place.files()), testing::IsEmpty()) << arguments;
 }
 
 std::string golden_folder(const std::string& name) {
@@ -226,6 +225,17 @@ std::map<std::string, std::string> files_of(const std::string& folder) {
       found[name] = read_file(entry.path().string());
   }
   return found;
+}
+
+std::vector<std::string> differences(const std::map<std::string, std::string>& a,
+                                     const std::map<std::string, std::string>& b) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : a)
+    if (const auto found = b.find(name); found == b.end() || found->second != text)
+      names.push_back(name);
+  for (const auto& [name, text] : b)
+    if (!a.contains(name)) names.push_back(name);
+  return names;
 }
 
 }  // namespace longstraw::program

@@ -50,7 +50,7 @@ class Workplace {
   /// Writes rollouts, one group a line.
   void write_rollouts(const std::string& name, const std::vector<Json>& groups) const;
 
-  /// Contents of all files by path; folders end in a slash.
+  /// `files_of` this folder.
   std::map<std::string, std::string> files() const;
 
  private:
@@ -108,7 +108,10 @@ void expect_near(const Gradients& is, const Gradients& should, double tolerance)
 /// Values of key (logprobs, ref_logprobs) by response id of a rollouts file.
 std::map<std::string, std::vector<double>> scores_of(const std::string& file,
                                                      const std::string& key = "logprobs");
-/// All files of a folder of weights, by name.
+/// Contents of all files below a folder by path; folders end in a slash.
 std::map<std::string, std::string> files_of(const std::string& folder);
+/// Names of what is in one of the two only, or differs.
+std::vector<std::string> differences(const std::map<std::string, std::string>& a,
+                                     const std::map<std::string, std::string>& b);
 
 }  // namespace longstraw::program

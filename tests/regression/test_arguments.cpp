@@ -31,7 +31,7 @@ class Arguments : public testing::Test {
     EXPECT_THAT(outcome.err, Not(HasSubstr("MPI_ABORT")));
     ASSERT_EQ(outcome.errors().size(), 1u);
     for (const auto& part : named) EXPECT_THAT(outcome.errors()[0], HasSubstr(part));
-    EXPECT_EQ(place.files(), before);
+    EXPECT_THAT(differences(before, place.files()), IsEmpty());
   }
 
   Workplace place;
@@ -66,7 +66,7 @@ TEST_F(Arguments, VersionHasFactsOfTheBuild) {
 }
 
 TEST_F(Arguments, MistakesAreNamed) {
-  expect_bad("train -i deck.ini", {"\"train\"", "no command", "run, score, inspect"});
+  expect_bad("train -i deck.ini", {"\"train\"", "no command", "(run, score, verify, inspect)"});
   expect_bad("-i deck.ini", {"\"-i\"", "no command"});
   expect_bad("run", {"run", "no deck", "-i FILE"});
   expect_bad("run -i", {"run", "input"});
@@ -119,7 +119,7 @@ TEST_F(Arguments, ACheckWritesNothing) {
   for (const std::string arguments :
        {"run -i deck.ini -n", "run -n -i deck.ini -d a/b/c", "score -n -i deck.ini -o out.jsonl"}) {
     EXPECT_THAT(place.succeed(2, arguments).out, HasSubstr("checked: ")) << arguments;
-    EXPECT_EQ(place.files(), before) << arguments;
+    EXPECT_THAT(differences(before, place.files()), IsEmpty()) << arguments;
   }
 }
 
@@ -144,7 +144,7 @@ TEST_F(Arguments, LaunchersThatThisMpiDoesNotKnowAreRefused) {
     EXPECT_EQ(outcome.status, failed);
     EXPECT_THAT(outcome.all(), IsEmpty());
   }
-  EXPECT_EQ(place.files(), before);
+  EXPECT_THAT(differences(before, place.files()), IsEmpty());
 }
 
 TEST_F(Arguments, KnownLaunchersAndSingleProcessesAreFine) {

@@ -13,6 +13,7 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr int vocab = 64;  // of the golden case
 // Float64 values of order 1 out of some hundred operations.
@@ -122,7 +123,7 @@ TEST_F(Objectives, SkippedStepsLeaveTheOptimizerAsItIs) {
   const auto after = files_of(place / folder + "/weights");
   place.write_rollouts("rollouts.jsonl", {groups[3]});
   step("optimizer.lr=0.1");
-  EXPECT_EQ(files_of(place / folder + "/weights"), after);
+  EXPECT_THAT(differences(files_of(place / folder + "/weights"), after), IsEmpty());
 }
 
 // Trial 2.

@@ -14,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 constexpr int failed = 1;
@@ -51,11 +52,11 @@ TEST_F(Runs, TheSameTwiceIsTheSameBits) {
     const std::string more = "rollouts.epochs=2 parallel.block_tokens=16 parallel.page_tokens=9";
     run(a, ranks, more), run(b, ranks, more);
     EXPECT_EQ(without_seconds(history_of(place / a)), without_seconds(history_of(place / b)));
-    EXPECT_EQ(files_of(place / a + "/weights"), files_of(place / b + "/weights"));
+    EXPECT_THAT(differences(files_of(place / a + "/weights"), files_of(place / b + "/weights")),
+                IsEmpty());
     for (int step = 0; step < 4; ++step) {
       const std::string file = str("/gradient-{}.h5", step);
-      EXPECT_EQ(gradients_of(place / a, step), gradients_of(place / b, step)) << file;
-      EXPECT_EQ(read_file(place / a + file), read_file(place / b + file)) << file;
+      EXPECT_TRUE(read_file(place / a + file) == read_file(place / b + file)) << file;
     }
   }
 }
@@ -125,7 +126,8 @@ TEST_F(Runs, CompletedDeckRunsAgainFromAnywhere) {
   const Outcome again =
       place.run(2, "run -i " + place / "out/deck.ini" + " -d " + place / "again", "", "/");
   EXPECT_EQ(again.status, 0) << again.all();
-  EXPECT_EQ(files_of(place / "again/weights"), files_of(place / "out/weights"));
+  EXPECT_THAT(differences(files_of(place / "again/weights"), files_of(place / "out/weights")),
+              IsEmpty());
   EXPECT_EQ(read_file(place / "again/deck.ini"), deck);
 }
 
@@ -183,7 +185,7 @@ TEST_F(NotFinite, StepStopsTheRunAndLeavesTheWeightsAsTheyWere) {
   EXPECT_EQ(lines[0]["outcome"], "stopped: not finite");
   EXPECT_EQ(lines[0]["nonfinite_response"], "a1");
   EXPECT_TRUE(lines[0]["loss"].is_null());
-  EXPECT_EQ(files_of(place / "out/weights"), files_of(place / "model"));
+  EXPECT_THAT(differences(files_of(place / "out/weights"), files_of(place / "model")), IsEmpty());
 }
 
 TEST_F(NotFinite, StepCanBeSkippedAndLeavesNoTrace) {
@@ -196,7 +198,8 @@ TEST_F(NotFinite, StepCanBeSkippedAndLeavesNoTrace) {
   EXPECT_EQ(lines[1]["outcome"], "updated");
   place.write_rollouts("rollouts.jsonl", {groups[1]});
   place.succeed(2, "run -i deck.ini -d alone");
-  EXPECT_EQ(files_of(place / "out/weights"), files_of(place / "alone/weights"));
+  EXPECT_THAT(differences(files_of(place / "out/weights"), files_of(place / "alone/weights")),
+              IsEmpty());
 }
 
 TEST_F(NotFinite, ScoresAreNotWritten) {
@@ -205,7 +208,7 @@ TEST_F(NotFinite, ScoresAreNotWritten) {
   EXPECT_EQ(outcome.status, failed);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.all();
   EXPECT_THAT(outcome.errors()[0], HasSubstr("response a1"));
-  EXPECT_EQ(place.files(), before);
+  EXPECT_THAT(differences(before, place.files()), IsEmpty());
 }
 
 }  // namespace
