@@ -1,6 +1,8 @@
 #include "longstraw/sim/run.hpp"
 
 #include "longstraw/core/log.hpp"
+#include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/io/gradients.hpp"
 #include "longstraw/io/history.hpp"
 #include "longstraw/io/run_folder.hpp"
@@ -48,6 +50,7 @@ class Run {
   void update(int64_t step);
   void finish_step(const RunFolder& folder, History& history);
   void write_gradient(const RunFolder& folder, int64_t step);
+  void write_origin(const RunFolder& folder);
 
   const Problem& problem_;
   const Grid& grid_;
@@ -157,6 +160,19 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
                   });
 }
 
+// How the weights came about, beside them.
+void Run::write_origin(const RunFolder& folder) {
+  const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
+                                         {"checkpoint", problem_.checkpoint.folder()},
+                                         {"rollouts", problem_.rollouts.file},
+                                         {"gradient_mode", name_of(problem_.settings.stepper.mode)},
+                                         {"precision", name_of(problem_.settings.precision)},
+                                         {"updates", optimizer_.updates()}};
+  agree(grid_, [&] {
+    if (grid_.rank() == 0) write_text(folder.weights() + "/longstraw.json", origin.dump(1) + "\n");
+  });
+}
+
 RunResult Run::run(const RunFolder& folder) {
   History history(folder.history(), grid_);
   for (int64_t step = 0; step < steps(); ++step) {
@@ -169,6 +185,7 @@ RunResult Run::run(const RunFolder& folder) {
     if (report_.outcome == StepOutcome::stopped_nonfinite) break;
   }
   save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
+  write_origin(folder);
   return report_.outcome == StepOutcome::stopped_nonfinite ? RunResult::failed
                                                            : RunResult::finished;
 }

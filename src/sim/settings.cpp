@@ -29,6 +29,8 @@ Settings read_settings(Deck& deck) {
   s.stepper.mode = deck.one_of("gradient.mode", "exact", {"exact", "frozen"}) == "exact"
                        ? GradientMode::exact
                        : GradientMode::frozen;
+  s.stepper.prompt_checkpoint_every = deck.get_in<int64_t>(
+      "gradient.prompt_checkpoint_every", s.stepper.prompt_checkpoint_every, 0, int64_t{1} << 30);
   s.objective = read_objective(deck);
   s.optimizer = read_optimizer(deck);
   s.stepper.block_tokens =

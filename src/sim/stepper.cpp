@@ -24,6 +24,17 @@ Range block_range(int64_t index, int64_t tokens, int64_t block_tokens) {
 
 const char* name_of(GradientMode mode) { return mode == GradientMode::exact ? "exact" : "frozen"; }
 
+int64_t prompt_checkpoints_by_size(const ModelConfig& c, int64_t block_tokens) {
+  constexpr int64_t most = 16;
+  const int64_t full = std::count(c.layers.begin(), c.layers.end(), LayerKind::full_attention);
+  const int64_t linear = std::ssize(c.layers) - full;
+  const int64_t states = linear * (c.linear_value_heads * c.linear_key_dim * c.linear_value_dim +
+                                   (c.conv_taps - 1) * c.conv_channels());
+  const int64_t block_pages = full * 2 * c.kv_heads * c.head_dim * block_tokens;
+  if (block_pages * most < states) return most;
+  return std::max<int64_t>(1, (states + block_pages - 1) / std::max<int64_t>(block_pages, 1));
+}
+
 Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSettings& objective,
                  const StepperSettings& settings)
     : context_(context),
@@ -31,7 +42,11 @@ Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSett
       objective_(objective),
       settings_(settings),
       shapes_(model.decoder.state_shapes(context.grid)),
-      metrics_(objective) {}
+      metrics_(objective) {
+  if (settings_.prompt_checkpoint_every == 0)
+    settings_.prompt_checkpoint_every =
+        prompt_checkpoints_by_size(model.config, settings_.block_tokens);
+}
 
 // ---- what a step is made of
 
@@ -181,15 +196,19 @@ void Stepper::begin_branch(const Tick& tick) {
 }
 
 void Stepper::end_branch() {
-  if (gradient_ && settings_.mode == GradientMode::exact) {
-    gradient_->add_carried_to(boundary_gradient_, context_);
-    gradient_->truncate(*sequence_, boundary_rows_);
-  } else {
-    gradient_.reset();
-  }
   branch_starts_.clear();
   sequence_->truncate(boundary_rows_);
   sequence_->restore(boundary_);
+}
+
+// What has arrived at the boundary is the branch's: `exact` adds it up over the group.
+void Stepper::keep_boundary_gradient() {
+  if (settings_.mode == GradientMode::frozen) {
+    gradient_.reset();
+    return;
+  }
+  gradient_->add_carried_to(boundary_gradient_, context_);
+  gradient_->truncate(*sequence_, boundary_rows_);
 }
 
 void Stepper::score_block(const Tick& tick) {
@@ -220,7 +239,9 @@ void Stepper::replay_block(const Tick& tick) {
   std::vector<int32_t> targets;
   const Block block = branch_block(tick, targets);
   replay(block, &tick, targets);
-  if (tick.block == 0) end_branch();
+  if (tick.block > 0) return;
+  keep_boundary_gradient();
+  end_branch();
 }
 
 void Stepper::replay(const Block& block, const Tick* tick, std::span<const int32_t> targets) {

@@ -123,9 +123,8 @@ Measurement Steps::step(const Group& group, GradientMode mode) {
     for (Tick tick = first_tick(0, plan); tick.kind != TickKind::update;
          tick = next_tick(tick, plan))
       stepper.perform(tick);
-    const double norm = optimizer_.reduce_gradient(stream_, parameters_);
-    optimizer_.update(stream_, parameters_, norm, 1e-6);
-    optimizer_.drop_gradient();
+    const ReducedGradient gradient({grid_, ledger_, stream_, parameters_});
+    optimizer_.update(stream_, parameters_, gradient, gradient.norm(grid_, stream_), 1e-6);
     clear(parameters_.gradients());
   });
 }

@@ -53,6 +53,27 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return most;
 }
 
+struct TokenMeans {
+  double entropy = 0, ratio = 0, ratio_max = 0;
+};
+
+TokenMeans token_means(const Golden& golden, const std::string& base, const Scores& responses) {
+  TokenMeans means;
+  int64_t tokens = 0;
+  for (const auto& [id, logprobs] : responses) {
+    for (double entropy : golden.array(base + "responses/" + id + "/entropy").values)
+      means.entropy += entropy;
+    for (double ratio : golden.array(base + "responses/" + id + "/ratio").values) {
+      means.ratio += ratio;
+      means.ratio_max = std::max(means.ratio_max, ratio);
+    }
+    tokens += std::ssize(logprobs);
+  }
+  means.entropy /= static_cast<double>(tokens);
+  means.ratio /= static_cast<double>(tokens);
+  return means;
+}
+
 class GoldenStep : public testing::TestWithParam<Case> {};
 
 TEST_P(GoldenStep, AgreesWithTransformers) {
@@ -76,6 +97,12 @@ TEST_P(GoldenStep, AgreesWithTransformers) {
   EXPECT_NEAR(summary.loss, golden.scalar(base + "loss"), logprob_tolerance(c.type));
   EXPECT_NEAR(summary.pg_loss, golden.scalar(base + "pg_loss"), logprob_tolerance(c.type));
   EXPECT_NEAR(summary.kl_loss, golden.scalar(base + "kl_loss"), logprob_tolerance(c.type));
+
+  const TokenMeans means = token_means(golden, base, run.stepper.logprobs());
+  EXPECT_NEAR(summary.entropy, means.entropy, logprob_tolerance(c.type));
+  // Ratios are exponentials of differences of log-probabilities, up to e^2 here.
+  EXPECT_NEAR(summary.ratio_mean, means.ratio, 10 * logprob_tolerance(c.type));
+  EXPECT_NEAR(summary.ratio_max, means.ratio_max, 10 * logprob_tolerance(c.type));
 
   const ReducedGradient reduced(run.context);
   const double norm = reduced.norm(run.grid, run.stream);

@@ -23,10 +23,15 @@ struct StepperSettings {
   GradientMode mode = GradientMode::exact;
   int64_t block_tokens = 2048;
   int64_t page_tokens = 4096;
-  int64_t prompt_checkpoint_every = 1;  ///< blocks between kept states of the prompt (exact)
+  int64_t prompt_checkpoint_every = 0;  ///< blocks between saved states of the prompt (exact); 0:
+                                        ///< as `prompt_checkpoints_by_size` says
   bool values_only = false;             ///< score every response, replay none
   bool keep_logprobs = false;           ///< gather every response's log-probabilities on all ranks
 };
+
+/// As few blocks between the prompt's saved states as these then take no more than its pages,
+/// but at most 16: the walk recomputes the states between, and holds those of one such stretch.
+int64_t prompt_checkpoints_by_size(const ModelConfig& config, int64_t block_tokens);
 
 class Stepper {
  public:
@@ -77,6 +82,7 @@ class Stepper {
   void begin_group();
   void begin_branch(const Tick& tick);
   void end_branch();
+  void keep_boundary_gradient();
   /// Forward with recording and backward of one block: of a response with `tick`, whose tokens are
   /// in the loss, or of a prompt (null).
   void replay(const Block& block, const Tick* tick, std::span<const int32_t> targets);
