@@ -19,11 +19,11 @@ fs::path existing_parent(fs::path path) {
 // Refusals of a folder have the exit status of arguments.
 void check_here(const std::string& path) {
   std::error_code failed;
-  require(
-      !fs::exists(path + "/history.jsonl", failed),
-      str("run folder {} holds the history of another run - choose another with -d, or remove it",
-          path),
-      2);
+  for (const char* name : {"history.jsonl", "weights"})
+    require(!fs::exists(path + "/" + name, failed),
+            str("run folder {} holds {} of another run - choose another with -d, or remove it",
+                path, name),
+            2);
   const auto parent = existing_parent(path);
   require(fs::is_directory(parent, failed),
           str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <random>
 #include <sstream>
@@ -56,17 +57,18 @@ Workplace::~Workplace() {
 Outcome Workplace::run(int ranks, const std::string& arguments, const std::string& variables,
                        const std::string& current_folder) const {
   const std::string launcher = ranks == 0 ? "" : str("mpirun -n {} ", ranks);
-  const std::string command =
-      str(". {}/jobs/environment.sh; cd {} && env {} {} timeout -k 5 {} {}{} {} </dev/null >{}/out "
-          "2>{}/err",
-          LONGSTRAW_SOURCE_DIR, current_folder.empty() ? path() : current_folder, quick_end,
-          variables, longest_seconds, launcher, LONGSTRAW_PROGRAM, arguments, root_, root_);
+  // By number of ranks, so that starts of different ones may go on at the same time.
+  const std::string out = str("{}/out-{}", root_, ranks), err = str("{}/err-{}", root_, ranks);
+  const std::string command = str(
+      ". {}/jobs/environment.sh; cd {} && env {} {} timeout -k 5 {} {}{} {} </dev/null >{} 2>{}",
+      LONGSTRAW_SOURCE_DIR, current_folder.empty() ? path() : current_folder, quick_end, variables,
+      longest_seconds, launcher, LONGSTRAW_PROGRAM, arguments, out, err);
   const auto start = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .out = read_file(root_ + "/out"),
-          .err = read_file(root_ + "/err"),
+          .out = read_file(out),
+          .err = read_file(err),
           .seconds = taken.count()};
 }
 
@@ -98,10 +100,16 @@ std::map<std::string, std::string> Workplace::files() const { return files_of(pa
 void expect_refused(const Workplace& place, const std::string& arguments, int status,
                     const std::vector<std::string>& named, const std::string& variables) {
   const auto before = place.files();
+  const auto check_of = [](int ranks) { return ranks == 2 ? " -n" : ""; };
+  std::map<int, std::future<Outcome>> starts;
+  for (const int ranks : {1, 2, 3})
+    starts[ranks] = std::async(std::launch::async, [&, ranks] {
+      return place.run(ranks, arguments + check_of(ranks), variables);
+    });
   std::string first;
-  for (const int ranks : {1, 2, 3}) {
-    const std::string check = ranks == 2 ? " -n" : "";
-    const Outcome outcome = place.run(ranks, arguments + check, variables);
+  for (auto& [ranks, start] : starts) {
+    const Outcome outcome = start.get();
+    const std::string check = check_of(ranks);
     SCOPED_TRACE(str("{} rank(s): {}{}\n{}", ranks, arguments, check, outcome.all()));
     EXPECT_EQ(outcome.status, status);
     EXPECT_LT(outcome.seconds, refusal_seconds);

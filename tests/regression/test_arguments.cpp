@@ -94,7 +94,11 @@ TEST_F(Arguments, DecksThatCannotBeReadAreRefused) {
 TEST_F(Arguments, RunFoldersThatCannotBeUsedAreRefused) {
   std::filesystem::create_directory(place / "old");
   write_file(place / "old/history.jsonl", "{\"step\":0}\n");
-  expect_refused(place, "run -i deck.ini -d old", bad_arguments, {place / "old", "another run"});
+  expect_refused(place, "run -i deck.ini -d old", bad_arguments,
+                 {place / "old", "history.jsonl of another run"});
+  std::filesystem::create_directories(place / "trained/weights");
+  expect_refused(place, "run -i deck.ini -d trained", bad_arguments,
+                 {place / "trained", "weights"});
   // Where root cannot make files either.
   expect_refused(place, "run -i deck.ini -d /proc/run", bad_arguments,
                  {"/proc/run", "cannot write to /proc", "-d"});

@@ -9,7 +9,7 @@ namespace longstraw {
 
 class RunFolder {
  public:
-  /// Refuses a folder that cannot be made or written to, or that holds the history of another run;
+  /// Refuses a folder that cannot be made or written to, or that holds history or weights of another run;
   /// leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, const Grid& grid);
 
