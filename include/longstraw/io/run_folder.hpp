@@ -9,8 +9,8 @@ namespace longstraw {
 
 class RunFolder {
  public:
-  /// Refuses a folder that cannot be made or written to, or that holds history or weights of another
-  /// run; leaves nothing behind. Collective over `grid`.
+  /// Refuses a folder that cannot be made or written to, or that holds history or weights of
+  /// another run; leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, const Grid& grid);
 
   /// Checks and makes the folder, and puts `deck` there as deck.ini. Collective over `grid`.
