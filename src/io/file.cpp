@@ -46,7 +46,8 @@ DiskFile::~DiskFile() {
 }
 
 DiskFile DiskFile::open(const std::string& path) {
-  return {opened(path, O_RDONLY, "cannot open"), path};
+  // Without waiting for a writer, where the path is a pipe: that is refused with its size.
+  return {opened(path, O_RDONLY | O_NONBLOCK, "cannot open"), path};
 }
 
 DiskFile DiskFile::create(const std::string& path) {

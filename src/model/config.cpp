@@ -79,6 +79,8 @@ void apply_yarn(Rope& rope, const Section& parameters, int64_t rotary_dim) {
   const int64_t original = parameters.size("original_max_position_embeddings");
   require(rope.factor >= 1, "{}: factor = {} is below 1", parameters.where(), rope.factor);
   const double fast = parameters.number("beta_fast", 32), slow = parameters.number("beta_slow", 1);
+  require(slow > 0 && fast > slow, "{}: beta_fast = {} and beta_slow = {} are not fast > slow > 0",
+          parameters.where(), fast, slow);
   const bool truncate = parameters.flag("truncate").value_or(true);
   const auto correction = [&](double rotations) {
     return rotary_dim * std::log(original / (rotations * 2 * std::numbers::pi)) /
@@ -98,6 +100,10 @@ void apply_yarn(Rope& rope, const Section& parameters, int64_t rotary_dim) {
   const double m = parameters.number("mscale", 0), all = parameters.number("mscale_all_dim", 0);
   rope.scale = m != 0 && all != 0 ? mscale(m) / mscale(all) : mscale(1);
   rope.scale = parameters.number("attention_factor", rope.scale);
+  require(
+      std::isfinite(rope.scale) && rope.scale > 0,
+      "{}: attention_factor, mscale and mscale_all_dim give a scale of {}, which is not positive",
+      parameters.where(), rope.scale);
   rope.longest = std::max(rope.longest, static_cast<int64_t>(rope.factor * original));
 }
 

@@ -8,6 +8,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -271,6 +272,21 @@ TEST_F(CheckpointFolder, MissingFolderOrConfigIsRefused) {
   expect_parts(refusal_of([&] { Checkpoint::open(folder_ / "none", grid_); }).message,
                {folder_ / "none", "[model] checkpoint"});
   expect_parts(refusal([&] { fs::remove(model_ + "/config.json"); }).message, {"config.json"});
+}
+
+// Opening a pipe would wait for somebody to write to it.
+TEST_F(CheckpointFolder, WhatIsNoFileIsRefused) {
+  const auto replaced = [&](auto&& make) {
+    return damaged([&] {
+             fs::remove(model_ + "/" + second_);
+             make(model_ + "/" + second_);
+           })
+        .message;
+  };
+  expect_parts(replaced([](const auto& path) { ::mkfifo(path.c_str(), 0600); }),
+               {second_, "no regular file"});
+  expect_parts(replaced([](const auto& path) { fs::create_directory(path); }),
+               {second_, "no regular file"});
 }
 
 // Trial 21 and rounding: values in full precision come out nearest even, the rest byte for byte.

@@ -145,6 +145,10 @@ TEST_F(RefusedCheckpoints, IncompleteRopeIsNotGuessed) {
                 {rope, "factor", "rope_type"});
   expect_config("hybrid_yarn", [=](Json& c) { c[rope]["rope_type"] = "longrope"; },
                 {"rope_type \"longrope\""});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope]["beta_slow"] = 64; },
+                {rope, "beta_fast = 32", "beta_slow = 64"});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope]["attention_factor"] = -1; },
+                {rope, "attention_factor", "-1"});
   expect_config("hybrid",
                 [](Json& c) {
                   c["rope_scaling"] = {
