@@ -66,10 +66,14 @@ Outcome Workplace::run(int ranks, const std::string& arguments, const std::strin
   const auto start = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .out = read_file(out),
-          .err = read_file(err),
-          .seconds = taken.count()};
+  const Outcome outcome{.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                        .out = read_file(out),
+                        .err = read_file(err),
+                        .seconds = taken.count()};
+  // What sanitizers say, which need not end the program.
+  for (const char* words : {"runtime error: ", "AddressSanitizer"})
+    EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr(words))) << arguments;
+  return outcome;
 }
 
 Outcome Workplace::succeed(int ranks, const std::string& arguments) const {

@@ -138,8 +138,8 @@ TEST_F(Arguments, LaunchersThatThisMpiDoesNotKnowAreRefused) {
       const Outcome outcome = place.run(0, command, variables);
       EXPECT_EQ(outcome.status, failed) << variables;
       ASSERT_EQ(outcome.errors().size(), 1u) << variables << "\n" << outcome.all();
-      for (const std::string part :
-           {variables.substr(0, variables.find('=')).c_str(), "one rank", "mpirun", "--mpi=pmix"})
+      const std::string variable = variables.substr(0, variables.find('='));
+      for (const std::string& part : {variable, std::string("one rank"), std::string("--mpi=pmix")})
         EXPECT_THAT(outcome.errors()[0], HasSubstr(part));
     }
   // The others among them end too, and leave the message to the first.
