@@ -27,3 +27,22 @@ function(longstraw_test name)
       ENVIRONMENT "${LONGSTRAW_TEST_ENVIRONMENT}")
   endforeach()
 endfunction()
+
+# longstraw_program_test(<name> SOURCES <file>...)
+# One GoogleTest program that starts the built program under mpirun and looks at it from outside; it
+# is no MPI program itself.
+function(longstraw_program_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE
+    LONGSTRAW_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    LONGSTRAW_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    LONGSTRAW_PROGRAM="$<TARGET_FILE:longstraw>"
+    WRONG_BLAS="$<TARGET_FILE:wrong_blas>")
+  target_link_libraries(${name} PRIVATE longstraw_program GTest::gmock_main)
+  add_dependencies(${name} longstraw wrong_blas)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES
+    LABELS regression PROCESSORS 2 TIMEOUT 600 ENVIRONMENT "${LONGSTRAW_TEST_ENVIRONMENT}")
+endfunction()

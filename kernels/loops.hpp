@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace longstraw {
 
@@ -38,6 +39,25 @@ T sum_over(int64_t count, const Term& term) {
   for (int half = width / 2; half > 0; half /= 2)
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
+}
+
+/// Sum of term(i) in double for i in [0, count): pieces whose sums are added in order, on any
+/// number of threads.
+template <class Term>
+double ordered_sum(const char* label, int64_t count, const Term& term) {
+  constexpr int64_t piece = 4096, together = 256;
+  double total = 0;
+  for (int64_t begin = 0; begin < count; begin += piece * together) {
+    double sums[together] = {};
+    double* const sums_of_pieces = sums;
+    for_each_piece(
+        label, std::min(piece * together, count - begin), piece, [=](int64_t first, int64_t last) {
+          sums_of_pieces[first / piece] =
+              sum_over<double>(last - first, [=](int64_t i) { return term(begin + first + i); });
+        });
+    total = std::accumulate(sums, sums + together, total);
+  }
+  return total;
 }
 
 /// Whether b has the type and extents of a; strides may differ.

@@ -7,23 +7,27 @@
 
 #include <iostream>
 #include <memory>
+#include <string>
 
 namespace {
 
 class FailurePrinter : public testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(int rank) : rank_(rank) {}
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + "." + test.name();
+  }
+  // Must not ask for the current test: the caller holds the lock that this would wait for.
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::cerr << longstraw::str("rank {}: {}.{}: {}:{}: {}\n", rank_,
-                                test ? test->test_suite_name() : "", test ? test->name() : "",
+    std::cerr << longstraw::str("rank {}: {}: {}:{}: {}\n", rank_, test_,
                                 result.file_name() ? result.file_name() : "", result.line_number(),
                                 result.message());
   }
 
  private:
   int rank_;
+  std::string test_;
 };
 
 }  // namespace

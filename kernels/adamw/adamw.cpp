@@ -3,7 +3,6 @@
 #include "loops.hpp"
 
 #include <cmath>
-#include <numeric>
 
 namespace longstraw {
 
@@ -44,26 +43,17 @@ double sum_of_squares(Stream& stream, const Tensor& x) {
   constexpr auto label = "longstraw::sum_of_squares::sum";
   stream.count(label, 2.0 * static_cast<double>(x.size()));
   if (x.empty()) return 0;
-  // pieces of rows in the order of memory, whose sums are added in order on any number of threads
-  constexpr int64_t piece = 4096, together = 256;
   const int64_t rows = x.contiguous() ? 1 : x.extent(0);
   const int64_t row_size = x.size() / rows;
   double total = 0;
   dispatch(x.type(), [&]<class T>(T) {
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t begin = 0; begin < row_size; begin += piece * together) {
-        const T* data = x.row<T>(row) + begin;
-        const int64_t count = std::min(piece * together, row_size - begin);
-        double sums[together] = {};
-        double* const sums_of_pieces = sums;
-        for_each_piece(label, count, piece, [=](int64_t first, int64_t last) {
-          sums_of_pieces[first / piece] = sum_over<double>(last - first, [=](int64_t i) {
-            const double value = static_cast<double>(data[first + i]);
-            return value * value;
-          });
-        });
-        total = std::accumulate(sums, sums + together, total);
-      }
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* data = x.row<T>(row);
+      total += ordered_sum(label, row_size, [=](int64_t i) {
+        const double value = static_cast<double>(data[i]);
+        return value * value;
+      });
+    }
   });
   return total;
 }

@@ -87,7 +87,7 @@ void for_key_tiles(const QueryTile& queries, std::span<const KeyPage> pages, Bod
                                   : std::min(straddling_keys, seen - first);
       const auto keys = page.positions.subspan(first, count);
       const int64_t first_query = std::lower_bound(at.begin(), at.end(), keys.front()) - at.begin();
-      body(page, KeyTile{keys, first, count, first_query, keys.back() <= at.front()});
+      body(page, KeyTile{keys, first, count, first_query, first < seen_by_all});
     }
   }
 }

@@ -113,6 +113,12 @@ void Grid::all_gather_rows(const Tensor& to, const Tensor& from,
 }
 
 void Grid::sum(std::span<double> values) const {
+  // What all ranks send is one call's message on each of them.
+  const int64_t most = largest_message / (int64_t{sizeof(double)} * size_);
+  if (std::ssize(values) > most) {
+    sum(values.first(most));
+    return sum(values.subspan(most));
+  }
   const auto count = static_cast<int64_t>(values.size());
   std::vector<double> all(count * size_);
   check_mpi(MPI_Allgather(values.data(), static_cast<int>(count), MPI_DOUBLE, all.data(),
@@ -155,6 +161,9 @@ void agree(const Grid& grid, const std::function<void()>& act) {
   } catch (const Error& error) {
     message = error.what();
     status = error.status();
+  } catch (const std::exception& error) {  // of a library, or for want of memory
+    message = error.what();
+    status = 1;
   }
   // Lowest failing rank as the largest of (size - rank).
   const int64_t first = grid.max(status == 0 ? int64_t{0} : int64_t{grid.size() - grid.rank()});

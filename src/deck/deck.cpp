@@ -214,6 +214,10 @@ std::string Deck::resolved(Entry& entry) const {
   const fs::path base = entry.from_command_line ? fs::path() : fs::path(file_).parent_path();
   const fs::path path = fs::absolute(base / entry.value).lexically_normal();
   entry.value = path.has_filename() ? path.string() : path.parent_path().string();
+  require(entry.value.find('#') == std::string::npos,
+          str("{}: path {} holds '#', which starts a comment in a deck - rename the folder", file_,
+              entry.value),
+          bad_deck);
   return entry.value;
 }
 
@@ -248,12 +252,16 @@ void Deck::check_all_read() const {
     if (entries_.at(key).asked) continue;
     std::string nearest;
     auto least = std::numeric_limits<size_t>::max();
+    size_t most_common = 0;
     for (const auto& [known, entry] : entries_) {
       if (!entry.asked) continue;
       // The right name in the wrong section is nearer than any misspelling.
       const bool moved = name_of_key(known) == name_of_key(key);
       const size_t distance = moved ? 0 : edit_distance(key, known);
-      if (distance < least) least = distance, nearest = known;
+      // As near as another: the one that begins alike for longer.
+      const size_t common = std::ranges::mismatch(key, known).in1 - key.begin();
+      if (distance < least || (distance == least && common > most_common))
+        least = distance, most_common = common, nearest = known;
     }
     faults.push_back(where(key) + " (unknown key)" +
                      (nearest.empty() ? "" : " - did you mean " + nearest + "?"));

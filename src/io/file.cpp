@@ -98,6 +98,21 @@ std::string read_text(const std::string& path, int64_t largest) {
   return text;
 }
 
+// Asking the system for permission is not enough: quotas, read-only mounts and root tell otherwise.
+void check_writable(const std::string& folder) {
+  const std::string file = folder + "/.longstraw-probe";
+  std::error_code ignored;
+  try {
+    auto disk = DiskFile::create(file);
+    disk.write("probe");
+    disk.sync();
+  } catch (const Error& error) {
+    std::filesystem::remove(file, ignored);
+    throw Error(str("cannot write to {} ({})", folder, error.what()));
+  }
+  std::filesystem::remove(file, ignored);
+}
+
 void write_text(const std::string& path, std::string_view text) {
   const std::string temporary = path + ".tmp";
   auto file = DiskFile::create(temporary);

@@ -25,15 +25,17 @@ h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DT
       extents.empty() ? H5Screate(H5S_SCALAR)
                       : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
       "extents of " + parameter.name);
+  // Without the time of day, so that the same gradient is the same file.
+  const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
+  h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
   return {H5Dcreate2(file, parameter.name.c_str(), h5::memory_type(type), space, H5P_DEFAULT,
-                     H5P_DEFAULT, H5P_DEFAULT),
+                     properties, H5P_DEFAULT),
           "cannot create dataset " + parameter.name};
 }
 
-// Rows [begin, end) of the first dimension.
-void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
-                const Tensor& values) {
-  const h5::Space all(H5Dget_space(set), parameter.name);
+// Rows [begin, end) of the first dimension in the file.
+h5::Space rows_of(const h5::Dataset& set, const NamedShape& parameter, Range rows) {
+  h5::Space all(H5Dget_space(set), parameter.name);
   if (!parameter.shape.empty()) {
     std::vector<hsize_t> start(parameter.shape.size(), 0);
     std::vector<hsize_t> count(parameter.shape.begin(), parameter.shape.end());
@@ -42,6 +44,12 @@ void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
         H5Sselect_hyperslab(all, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
         parameter.name);
   }
+  return all;
+}
+
+void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
+                const Tensor& values) {
+  const h5::Space all = rows_of(set, parameter, rows);
   const hsize_t elements = values.size();
   const h5::Space memory(H5Screate_simple(1, &elements, nullptr), parameter.name);
   h5::check_h5(
@@ -49,9 +57,38 @@ void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
       "cannot write gradient of " + parameter.name);
 }
 
-// Rows of a parameter that are written at a time.
+void read_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
+               const Tensor& values) {
+  const h5::Space all = rows_of(set, parameter, rows);
+  const hsize_t elements = values.size();
+  const h5::Space memory(H5Screate_simple(1, &elements, nullptr), parameter.name);
+  h5::check_h5(H5Dread(set, h5::memory_type(values.type()), memory, all, H5P_DEFAULT, values.raw()),
+               "cannot read gradient of " + parameter.name);
+}
+
+// Rows of a parameter that are written or read at a time.
 int64_t rows_at_once(const NamedShape& parameter) {
   return std::max<int64_t>(1, part_elements / std::max<int64_t>(1, product(parameter.shape, 1)));
+}
+
+// act(rows, elements) for the parts of a parameter that are written or read at a time.
+template <class Act>
+void for_each_part(const NamedShape& parameter, const Act& act) {
+  const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
+  const int64_t width = product(parameter.shape, 1), step = rows_at_once(parameter);
+  for (int64_t begin = 0; begin < rows && width > 0; begin += step) {
+    const Range part{begin, std::min(begin + step, rows)};
+    act(part, Range{part.begin * width, part.end * width});
+  }
+}
+
+Field buffer_for(const std::vector<NamedShape>& parameters, Ledger& ledger, DType type) {
+  int64_t largest = 0;
+  for (const auto& parameter : parameters)
+    largest = std::max(largest, std::min(product(parameter.shape, 0),
+                                         rows_at_once(parameter) * product(parameter.shape, 1)));
+  LONGSTRAW_ASSERT(largest <= (int64_t{1} << 30) / size_of(type));
+  return Field(ledger, "scratch", type, {largest});
 }
 
 class Writer {
@@ -68,17 +105,14 @@ class Writer {
     agree(grid_, [&] {
       if (grid_.rank() == 0) set = create_dataset(file_, parameter, type_);
     });
-    const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
-    const int64_t width = product(parameter.shape, 1), step = rows_at_once(parameter);
-    for (int64_t begin = 0; begin < rows && width > 0; begin += step) {
-      const Range part{begin, std::min(begin + step, rows)};
-      const Tensor values = buffer.rows(0, part.size() * width);
-      const bool has = provide(parameter.name, {part.begin * width, part.end * width}, values);
+    for_each_part(parameter, [&](Range rows, Range elements) {
+      const Tensor values = buffer.rows(0, elements.size());
+      const bool has = provide(parameter.name, elements, values);
       LONGSTRAW_ASSERT(has);
       agree(grid_, [&] {
-        if (grid_.rank() == 0) write_rows(set, parameter, part, values);
+        if (grid_.rank() == 0) write_rows(set, parameter, rows, values);
       });
-    }
+    });
   }
 
   void finish(const GradientFile& facts) {
@@ -100,19 +134,76 @@ class Writer {
   h5::File file_;  // on rank 0
 };
 
+// Fills in what the file says of itself; returns the size of an element.
+int64_t check_stored(StoredGradient& stored, const std::vector<NamedShape>& parameters) {
+  const std::string& path = stored.file.path;
+  const h5::File file = h5::open_file(path);
+  stored.file.mode = h5::read_attribute(file, "gradient_mode");
+  stored.file.step = h5::read_integer_attribute(file, "step");
+  for (const auto& parameter : parameters) {
+    require(h5::exists(file, parameter.name), "{} has no gradient of {} - it is not of this model",
+            path, parameter.name);
+    const auto extents = h5::extents(file, parameter.name);
+    require(extents == parameter.shape,
+            "{}: the gradient of {} has extents [{}], the parameter [{}] - it is not of this model",
+            path, parameter.name, fmt::join(extents, ", "), fmt::join(parameter.shape, ", "));
+  }
+  const auto held = h5::names(file, "/").size();
+  require(held == parameters.size(),
+          "{} holds {} gradients, the model has {} parameters - it is not of this model", path,
+          held, parameters.size());
+  require(!parameters.empty(), "{}: no parameters", path);
+  const h5::Dataset set(H5Dopen2(file, parameters[0].name.c_str(), H5P_DEFAULT), path);
+  const h5::Type type(H5Dget_type(set), path);
+  return static_cast<int64_t>(H5Tget_size(type));
+}
+
 }  // namespace
 
 void write_gradients(const GradientFile& file, const std::vector<NamedShape>& parameters,
                      const Grid& grid, Ledger& ledger, DType type, const Provide& provide) {
-  int64_t largest = 0;
-  for (const auto& parameter : parameters)
-    largest = std::max(largest, std::min(product(parameter.shape, 0),
-                                         rows_at_once(parameter) * product(parameter.shape, 1)));
-  LONGSTRAW_ASSERT(largest <= (int64_t{1} << 30) / size_of(type));
-  const Field buffer(ledger, "scratch", type, {largest});
+  const Field buffer = buffer_for(parameters, ledger, type);
   Writer writer(grid, file.path + ".tmp", type);
   for (const auto& parameter : parameters) writer.write(parameter, buffer, provide);
   writer.finish(file);
+}
+
+StoredGradient open_gradients(const std::string& path, const std::vector<NamedShape>& parameters,
+                              const Grid& grid) {
+  StoredGradient stored{.file = {.path = path, .mode = {}}};
+  int64_t bytes = 0;
+  agree(grid, [&] {
+    if (grid.rank() == 0) bytes = check_stored(stored, parameters);
+  });
+  stored.file.mode = grid.broadcast(stored.file.mode, 0);
+  grid.broadcast(&stored.file.step, sizeof stored.file.step, 0);
+  grid.broadcast(&bytes, sizeof bytes, 0);
+  stored.type = bytes == size_of(DType::float64) ? DType::float64 : DType::float32;
+  return stored;
+}
+
+void read_gradients(const std::string& path, const std::vector<NamedShape>& parameters,
+                    const Grid& grid, Ledger& ledger, const Take& take) {
+  const Field buffer = buffer_for(parameters, ledger, DType::float64);
+  h5::File file;
+  agree(grid, [&] {
+    if (grid.rank() == 0) file = h5::open_file(path);
+  });
+  for (const auto& parameter : parameters) {
+    h5::Dataset set;
+    agree(grid, [&] {
+      if (grid.rank() == 0)
+        set = {H5Dopen2(file, parameter.name.c_str(), H5P_DEFAULT), parameter.name};
+    });
+    for_each_part(parameter, [&](Range rows, Range elements) {
+      const Tensor values = buffer.tensor().rows(0, elements.size());
+      agree(grid, [&] {
+        if (grid.rank() == 0) read_rows(set, parameter, rows, values);
+      });
+      grid.broadcast(values.raw(), values.bytes(), 0);
+      take(parameter.name, elements, values);
+    });
+  }
 }
 
 }  // namespace longstraw

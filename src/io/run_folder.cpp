@@ -4,8 +4,6 @@
 
 #include <filesystem>
 
-#include <unistd.h>
-
 namespace longstraw {
 namespace {
 
@@ -18,31 +16,22 @@ fs::path existing_parent(fs::path path) {
   return path;
 }
 
-// Asking the system for permission is not enough: quotas, read-only mounts and root tell otherwise.
-void probe(const fs::path& folder) {
-  const std::string file = (folder / str(".longstraw-probe-{}", ::getpid())).string();
-  std::error_code ignored;
-  try {
-    auto disk = DiskFile::create(file);
-    disk.write("probe");
-    disk.sync();
-  } catch (const Error& error) {
-    fs::remove(file, ignored);
-    throw Error(str("run folder: cannot write to {} ({}) - choose another with -d", folder.string(),
-                    error.what()));
-  }
-  fs::remove(file, ignored);
-}
-
+// Refusals of a folder have the exit status of arguments.
 void check_here(const std::string& path) {
   std::error_code failed;
-  require(!fs::exists(path + "/history.jsonl", failed),
-          "run folder {} holds the history of another run - choose another with -d, or remove it",
-          path);
+  require(
+      !fs::exists(path + "/history.jsonl", failed),
+      str("run folder {} holds the history of another run - choose another with -d, or remove it",
+          path),
+      2);
   const auto parent = existing_parent(path);
   require(fs::is_directory(parent, failed),
-          "run folder {}: {} is no folder - choose another with -d", path, parent.string());
-  probe(parent);
+          str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);
+  try {
+    check_writable(parent.string());
+  } catch (const Error& error) {
+    throw Error(str("run folder {}: {} - choose another with -d", path, error.what()), 2);
+  }
 }
 
 }  // namespace
@@ -61,9 +50,10 @@ RunFolder::RunFolder(const std::string& path, const std::string& deck, const Gri
     check_here(path_);
     std::error_code failed;
     fs::create_directories(path_, failed);
-    require(!failed, "cannot make run folder {} ({}) - choose another with -d", path_,
-            failed.message());
-    probe(path_);
+    require(!failed,
+            str("cannot make run folder {} ({}) - choose another with -d", path_, failed.message()),
+            2);
+    check_here(path_);
     write_text(path_ + "/deck.ini", deck);
   });
 }

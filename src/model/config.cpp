@@ -101,8 +101,21 @@ void apply_yarn(Rope& rope, const Section& parameters, int64_t rotary_dim) {
   rope.longest = std::max(rope.longest, static_cast<int64_t>(rope.factor * original));
 }
 
+// The older name beside the newer one: readers differ on which of them counts.
+void check_same_rope(const Section& config) {
+  const Section parameters = config.section("rope_parameters");
+  const Section scaling = config.section("rope_scaling");
+  for (const auto& [key, value] : config.at("rope_scaling").items()) {
+    const char* name = key == "type" && !parameters.has("type") ? "rope_type" : key.c_str();
+    require(value.is_null() || (parameters.has(name) && parameters.at(name) == value),
+            "{}: {} = {} differs from rope_parameters - remove rope_scaling or make them agree",
+            scaling.where(), key, value.dump());
+  }
+}
+
 Rope parse_rope(const Section& config, int64_t head_dim) {
   const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (config.has("rope_parameters") && config.has("rope_scaling")) check_same_rope(config);
   const Json none = Json::object();
   const Section parameters = config.has(key) ? config.section(key) : Section(none, config.where());
   Rope rope;

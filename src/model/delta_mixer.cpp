@@ -10,7 +10,8 @@
 namespace longstraw {
 namespace {
 
-// Added to the sum of squares under the root of the L2 norm of queries and keys (models.md T17).
+// Added to the sum of squares under the root of the L2 norm of queries and keys (fixed in the
+// family).
 constexpr double l2_eps = 1e-6;
 
 // Columns of `rows` for one head, out of [tokens, heads * dim] starting at `begin`.

@@ -18,6 +18,7 @@ constexpr const char* overview =
   mpirun -n N longstraw run -i deck.ini       train: rollouts in, updated weights out
   mpirun -n N longstraw score -i deck.ini -o scored.jsonl
                                               log-probabilities of given responses
+  mpirun -n N longstraw verify -i deck.ini    is the gradient right, on your own data?
   longstraw inspect PATH                      what a checkpoint folder or rollouts file holds
   longstraw --version                         version and facts about the build
   longstraw COMMAND --help                    options of a command
@@ -52,6 +53,28 @@ Computes the log-probability of every response token under the deck's checkpoint
                      model.checkpoint=FOLDER
   -n, --check        check everything that can be found without computing, and stop)";
 
+constexpr const char* verify_help =
+    R"(mpirun -n N longstraw verify -i deck.ini [-o FILE] [--directions K] [--against FILE]
+           [section.key=value ...]
+
+For the deck's first step, on its checkpoint and rollouts; changes nothing. Tells
+  - how far the frozen gradient is from the exact one, in total, by layer, by kind;
+  - whether the exact gradient is the slope of the loss: central differences of the
+    loss along the gradient and along random directions, in the deck's precision
+    and in float64;
+  - what float32 costs: the exact gradient against that of float64;
+  - whether another run (on other ranks, say) has the same gradient.
+Ends with status 1 when a bound is exceeded; bounds stand beside the figures.
+
+  -i, --input FILE   the deck, as for run
+  -o, --output FILE  the figures as JSON too; must not exist
+  --directions K     random directions (default 2, from run.seed); 0: no differences
+  --against FILE     gradient-0.h5 of another run of the same deck, as written by
+                     longstraw run ... run.steps=1 output.gradients=true
+  -n, --check        check everything that can be found without computing, and stop
+
+Memory: weights and gradient twice over; time: about five steps, in float64 most.)";
+
 constexpr const char* inspect_help =
     R"(longstraw inspect PATH
 
@@ -61,6 +84,7 @@ A rollouts file (JSON lines): groups, lengths, rewards, groups without signal.)"
 std::string command_help(const std::string& command) {
   if (command == "run") return run_help;
   if (command == "score") return score_help;
+  if (command == "verify") return verify_help;
   if (command == "inspect") return inspect_help;
   return overview;
 }
@@ -79,6 +103,9 @@ po::options_description options_of(const std::string& command) {
   if (command == "score")
     add("output,o", po::value<std::string>())("as",
                                               po::value<std::string>()->default_value("policy"));
+  if (command == "verify")
+    add("output,o", po::value<std::string>())("directions", po::value<int64_t>()->default_value(2))(
+        "against", po::value<std::string>());
   return options;
 }
 
@@ -122,6 +149,15 @@ void take_score_arguments(Arguments& arguments, const po::variables_map& map) {
   arguments.score_as = as == "reference" ? ScoreAs::reference : ScoreAs::policy;
 }
 
+void take_verify_arguments(Arguments& arguments, const po::variables_map& map) {
+  constexpr int64_t most = 1000;
+  if (map.contains("output")) arguments.output = map["output"].as<std::string>();
+  if (map.contains("against")) arguments.against = map["against"].as<std::string>();
+  arguments.directions = map["directions"].as<int64_t>();
+  if (arguments.directions < 0 || arguments.directions > most)
+    refuse(str("longstraw verify: --directions {} (0 to {})", arguments.directions, most));
+}
+
 }  // namespace
 
 Arguments parse_arguments(int argc, const char* const* argv) {
@@ -136,8 +172,8 @@ Arguments parse_arguments(int argc, const char* const* argv) {
     arguments.command = Command::version;
     return arguments;
   }
-  if (command != "run" && command != "score" && command != "inspect")
-    refuse(str("longstraw: \"{}\" is no command (run, score, inspect)", command));
+  if (command != "run" && command != "score" && command != "verify" && command != "inspect")
+    refuse(str("longstraw: \"{}\" is no command (run, score, verify, inspect)", command));
   words.erase(words.begin());
   const auto map = parsed(command, words);
   if (map.contains("help")) {
@@ -155,9 +191,12 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   if (command == "run") {
     arguments.command = Command::run;
     arguments.folder = map["dir"].as<std::string>();
-  } else {
+  } else if (command == "score") {
     arguments.command = Command::score;
     take_score_arguments(arguments, map);
+  } else {
+    arguments.command = Command::verify;
+    take_verify_arguments(arguments, map);
   }
   return arguments;
 }

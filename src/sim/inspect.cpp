@@ -101,7 +101,7 @@ void inspect(const std::string& path, const Grid& grid) {
   agree(grid, [&] {
     if (grid.rank() != 0) return;
     std::error_code failed;
-    require(std::filesystem::exists(path, failed), "{}: no such file or folder", path);
+    require(std::filesystem::exists(path, failed), str("{}: no such file or folder", path), 2);
     is_folder = std::filesystem::is_directory(path, failed);
   });
   grid.broadcast(&is_folder, sizeof is_folder, 0);

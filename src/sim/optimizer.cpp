@@ -1,22 +1,16 @@
 #include "longstraw/sim/optimizer.hpp"
 
-#include "longstraw/kernels/activation.hpp"
 #include "longstraw/kernels/adamw.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace longstraw {
-namespace {
-
-// Elements of every rank's part that are exchanged at a time: bounds scratch.
-constexpr int64_t exchanged_at_once = int64_t{1} << 20;
-
-}  // namespace
 
 OptimizerSettings read_optimizer(Deck& deck) {
-  constexpr double most = 1e300;
+  constexpr double most = std::numeric_limits<double>::max();
   OptimizerSettings s;
   s.lr = deck.get_in("optimizer.lr", s.lr, 0.0, most);
   s.beta1 = deck.get_in("optimizer.beta1", s.beta1, 0.0, std::nextafter(1.0, 0.0));
@@ -53,51 +47,19 @@ double learning_rate(const OptimizerSettings& s, int64_t step, int64_t steps) {
 
 Optimizer::Optimizer(Ledger& ledger, const Grid& grid, const Parameters& parameters,
                      const OptimizerSettings& settings)
-    : ledger_(ledger),
-      grid_(grid),
+    : grid_(grid),
       settings_(settings),
       size_(parameters.list().size()),
       mine_(grid.mine(size_)),
       m_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})),
       v_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})) {}
 
-double Optimizer::reduce_gradient(Stream& stream, const Parameters& parameters) {
-  const Tensor& all = parameters.gradients();
-  const int ranks = grid_.size();
-  const int64_t element = size_of(all.type()), longest = grid_.part(size_, 0).size();
-  gradient_ = Field::zeros(ledger_, "reduced gradient", all.type(), {mine_.size()});
-  const int64_t once = std::min(exchanged_at_once, longest);
-  const Field send(ledger_, "scratch", all.type(), {ranks * once});
-  const Field receive(ledger_, "scratch", all.type(), {ranks * once});
-  for (int64_t begin = 0; begin < longest; begin += once) {
-    // Elements [begin, begin + once) of every rank's part.
-    const auto piece = [&](int r) {
-      const Range part = grid_.part(size_, r);
-      return Range{std::min(part.begin + begin, part.end),
-                   std::min(part.begin + begin + once, part.end)};
-    };
-    std::vector<int64_t> sent(ranks), received(ranks, piece(grid_.rank()).size() * element);
-    int64_t at = 0;
-    for (int r = 0; r < ranks; ++r) {
-      const Range range = piece(r);
-      copy(send.tensor().rows(at, at + range.size()), all.rows(range.begin, range.end));
-      sent[r] = range.size() * element;
-      at += range.size();
-    }
-    grid_.all_to_all(receive.tensor().raw(), received, send.tensor().raw(), sent);
-    const int64_t own = piece(grid_.rank()).size();
-    for (int r = 0; r < ranks; ++r)
-      add(stream, gradient_.tensor().rows(begin, begin + own),
-          receive.tensor().rows(r * own, (r + 1) * own));
-  }
-  return std::sqrt(grid_.sum(sum_of_squares(stream, gradient_)));
-}
-
-void Optimizer::update(Stream& stream, const Parameters& parameters, double norm, double lr) {
+void Optimizer::update(Stream& stream, const Parameters& parameters,
+                       const ReducedGradient& gradient, double norm, double lr) {
   const Tensor mine = parameters.weights().rows(mine_.begin, mine_.end);
   const double scale =
       settings_.max_grad_norm > 0 ? std::min(1.0, settings_.max_grad_norm / (norm + 1e-6)) : 1.0;
-  adamw(stream, mine, m_, v_, gradient_,
+  adamw(stream, mine, m_, v_, gradient.values(),
         {.lr = lr,
          .beta1 = settings_.beta1,
          .beta2 = settings_.beta2,
@@ -108,19 +70,6 @@ void Optimizer::update(Stream& stream, const Parameters& parameters, double norm
   std::vector<int64_t> rows;
   for (int r = 0; r < grid_.size(); ++r) rows.push_back(grid_.part(size_, r).size());
   grid_.all_gather_rows(parameters.weights(), mine, rows);
-}
-
-void Optimizer::gather_gradient(const Tensor& to, Range range) const {
-  std::vector<int64_t> rows;
-  Range own;
-  for (int r = 0; r < grid_.size(); ++r) {
-    const Range part = grid_.part(size_, r);
-    const int64_t begin = std::clamp(range.begin, part.begin, part.end);
-    const int64_t end = std::clamp(range.end, part.begin, part.end);
-    rows.push_back(end - begin);
-    if (r == grid_.rank()) own = {begin - part.begin, end - part.begin};
-  }
-  grid_.all_gather_rows(to, gradient_.tensor().rows(own.begin, own.end), rows);
 }
 
 }  // namespace longstraw

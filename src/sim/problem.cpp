@@ -41,6 +41,15 @@ std::string layers_text(const ModelConfig& config) {
              std::ssize(config.layers) - full, full);
 }
 
+std::string gradient_text(const Problem& problem) {
+  const StepperSettings& s = problem.settings.stepper;
+  if (s.mode == GradientMode::frozen) return "frozen";
+  const int64_t every = s.prompt_checkpoint_every > 0
+                            ? s.prompt_checkpoint_every
+                            : prompt_checkpoints_by_size(problem.model.config, s.block_tokens);
+  return str("exact, prompt states saved every {} block(s)", every);
+}
+
 }  // namespace
 
 Problem open_problem(const Settings& settings, const Grid& grid) {
@@ -75,7 +84,7 @@ void log_header(const Problem& problem, const Grid& grid) {
 
   log(Level::info, "LongStraw {}  {} rank(s) on {} node(s)", version_text, grid.size(),
       grid.nodes());
-  log(Level::info, "  precision  {}, gradient {}", name_of(s.precision), name_of(s.stepper.mode));
+  log(Level::info, "  precision  {}, gradient {}", name_of(s.precision), gradient_text(problem));
   log(Level::info, "  blas       {}, kernels {}, {} thread(s) a rank", blas.config, blas.kernel,
       blas.threads);
   log(Level::info, "  model      {}  {}: {}, {:.4g} M parameters, vocabulary {}{}",

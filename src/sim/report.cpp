@@ -119,16 +119,30 @@ double Progress::cost(TickKind kind) {
   }
 }
 
-void Progress::done(TickKind kind, int64_t tokens, int64_t step, int64_t steps) {
+double Progress::work(std::span<const Group* const> groups, const StepPlan& plan) {
+  double work = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto prompt = static_cast<double>(groups[g]->prompt.size() - 1);
+    work += prompt * cost(TickKind::capture_block);
+    if (plan[g].walks) work += prompt * cost(TickKind::prompt_backward_block);
+    for (size_t r = 0; r < groups[g]->responses.size(); ++r) {
+      const bool replays = plan[g].responses[r].replays;
+      work += static_cast<double>(groups[g]->responses[r].ids.size()) *
+              cost(replays ? TickKind::replay_block : TickKind::score_block);
+    }
+  }
+  return work;
+}
+
+void Progress::done(TickKind kind, int64_t tokens, const std::string& where) {
   done_ += cost(kind) * static_cast<double>(tokens);
   tokens_ += tokens;
   const double now = timer_.seconds();
   if (now - spoke_ < (terminal_ ? 0.5 : 30.0) || done_ <= 0) return;
   spoke_ = now;
-  const std::string line =
-      str("step {}/{}  {:.0f} %  {}  {:.0f} tokens/s  {} left", step + 1, steps,
-          100 * done_ / work_, name_of(kind), static_cast<double>(tokens_) / now,
-          seconds_text(now * std::max(work_ - done_, 0.0) / done_));
+  const std::string line = str(
+      "{}  {:.0f} %  {}  {:.0f} tokens/s  {} left", where, 100 * done_ / work_, name_of(kind),
+      static_cast<double>(tokens_) / now, seconds_text(now * std::max(work_ - done_, 0.0) / done_));
   if (terminal_)
     log_transient(line);
   else

@@ -1,6 +1,8 @@
 #include "longstraw/sim/run.hpp"
 
 #include "longstraw/core/log.hpp"
+#include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/io/gradients.hpp"
 #include "longstraw/io/history.hpp"
 #include "longstraw/io/run_folder.hpp"
@@ -14,6 +16,12 @@
 
 namespace longstraw {
 namespace {
+
+std::string nonfinite_text(const StepReport& report) {
+  const std::string& id = report.nonfinite_response;
+  return str("the gradient is not finite, {}; weights and moments are as before the step",
+             id.empty() ? "in the sum of all responses only" : "first seen at response " + id);
+}
 
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
@@ -37,12 +45,12 @@ class Run {
   int64_t steps() const { return std::ssize(steps_); }
   std::vector<const Group*> groups_of(int64_t step) const;
   double work() const;
-  int64_t tokens_of(const Tick& tick) const;
   void begin_step(int64_t step);
   void perform(const Tick& tick);
   void update(int64_t step);
   void finish_step(const RunFolder& folder, History& history);
   void write_gradient(const RunFolder& folder, int64_t step);
+  void write_origin(const RunFolder& folder);
 
   const Problem& problem_;
   const Grid& grid_;
@@ -51,6 +59,7 @@ class Run {
   Parameters parameters_;
   Context context_;
   Optimizer optimizer_;
+  ReducedGradient gradient_;  // from a step's update until it is reported
   Stepper stepper_;
   std::vector<std::vector<int64_t>> steps_;
   StepPlan plan_;
@@ -68,30 +77,9 @@ double Run::work() const {
   double work = 0;
   for (int64_t step = 0; step < steps(); ++step) {
     const auto groups = groups_of(step);
-    const StepPlan plan = stepper_.plan(groups);
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const auto prompt = static_cast<double>(groups[g]->prompt.size() - 1);
-      work += prompt * Progress::cost(TickKind::capture_block);
-      if (plan[g].walks) work += prompt * Progress::cost(TickKind::prompt_backward_block);
-      for (size_t r = 0; r < groups[g]->responses.size(); ++r) {
-        const auto& response = plan[g].responses[r];
-        work += static_cast<double>(groups[g]->responses[r].ids.size()) *
-                Progress::cost(response.replays ? TickKind::replay_block : TickKind::score_block);
-      }
-    }
+    work += Progress::work(groups, stepper_.plan(groups));
   }
   return work;
-}
-
-int64_t Run::tokens_of(const Tick& tick) const {
-  if (tick.kind == TickKind::update) return 0;
-  const Group& group = problem_.rollouts.groups[steps_[tick.step][tick.group]];
-  const bool prompt =
-      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
-  const int64_t all =
-      prompt ? std::ssize(group.prompt) - 1 : std::ssize(group.responses[tick.response].ids);
-  const int64_t block = problem_.settings.stepper.block_tokens;
-  return std::min(block, all - tick.block * block);
 }
 
 void Run::begin_step(int64_t step) {
@@ -108,17 +96,17 @@ void Run::perform(const Tick& tick) {
   else
     stepper_.perform(tick);
   report_.seconds.of(tick.kind) += timer.seconds();
-  progress_.done(tick.kind, tokens_of(tick), tick.step, steps());
+  progress_.done(tick.kind, stepper_.tokens(tick), str("step {}/{}", tick.step + 1, steps()));
 }
 
 void Run::update(int64_t step) {
   report_.summary = stepper_.summary();
   report_.lr = learning_rate(problem_.settings.optimizer, step, steps());
-  const bool signal = std::any_of(plan_.begin(), plan_.end(), [](const GroupPlan& group) {
-    return std::any_of(group.responses.begin(), group.responses.end(),
-                       [](const auto& response) { return response.replays; });
-  });
-  if (signal) report_.grad_norm = optimizer_.reduce_gradient(stream_, parameters_);
+  const bool signal = has_signal(plan_);
+  if (signal) {
+    gradient_ = ReducedGradient(context_);
+    report_.grad_norm = gradient_.norm(grid_, stream_);
+  }
   if (!signal) {
     report_.outcome = StepOutcome::skipped_no_signal;
   } else if (!std::isfinite(report_.grad_norm) || !std::isfinite(report_.summary.loss)) {
@@ -127,30 +115,31 @@ void Run::update(int64_t step) {
                           ? StepOutcome::skipped_nonfinite
                           : StepOutcome::stopped_nonfinite;
   } else {
-    optimizer_.update(stream_, parameters_, report_.grad_norm, report_.lr);
+    optimizer_.update(stream_, parameters_, gradient_, report_.grad_norm, report_.lr);
   }
   clear(parameters_.gradients());
 }
 
 void Run::finish_step(const RunFolder& folder, History& history) {
-  if (problem_.settings.write_gradients && optimizer_.has_gradient())
-    write_gradient(folder, report_.step);
-  optimizer_.drop_gradient();
+  if (problem_.settings.write_gradients && gradient_.held()) write_gradient(folder, report_.step);
+  gradient_ = ReducedGradient();
   report_.bytes_peak = peak_bytes(ledger_, grid_);
   history.append(history_line(report_));
   progress_.clear();
   log(Level::info, step_line(report_, steps()));
   if (report_.outcome == StepOutcome::skipped_no_signal)
     log(Level::warning,
-        "step {}: no response has an advantage (all rewards of each group are equal) - "
-        "the step was skipped",
+        "step {}: no response has a gradient (rewards are equal within each group, or all tokens "
+        "masked) - the step was skipped",
         report_.step + 1);
-  if (report_.outcome == StepOutcome::skipped_nonfinite ||
-      report_.outcome == StepOutcome::stopped_nonfinite)
-    log(Level::warning,
-        "step {}: the gradient is not finite, first seen at response {} - weights and "
-        "moments are as before the step",
-        report_.step + 1, report_.nonfinite_response);
+  if (report_.outcome == StepOutcome::skipped_nonfinite)
+    log(Level::warning, "step {}: {} - the step was skipped", report_.step + 1,
+        nonfinite_text(report_));
+  if (report_.outcome == StepOutcome::stopped_nonfinite && grid_.rank() == 0)
+    log(Level::error,
+        "step {}: {} - look at that response and at the weights, or go on without such steps by "
+        "optimizer.on_nonfinite = skip",
+        report_.step + 1, nonfinite_text(report_));
 }
 
 void Run::write_gradient(const RunFolder& folder, int64_t step) {
@@ -166,9 +155,22 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
                   shapes, grid_, ledger_, problem_.settings.precision,
                   [&](const std::string& name, Range elements, const Tensor& values) {
                     const int64_t at = offsets.at(name);
-                    optimizer_.gather_gradient(values, {at + elements.begin, at + elements.end});
+                    gradient_.gather(grid_, values, {at + elements.begin, at + elements.end});
                     return true;
                   });
+}
+
+// How the weights came about, beside them.
+void Run::write_origin(const RunFolder& folder) {
+  const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
+                                         {"checkpoint", problem_.checkpoint.folder()},
+                                         {"rollouts", problem_.rollouts.file},
+                                         {"gradient_mode", name_of(problem_.settings.stepper.mode)},
+                                         {"precision", name_of(problem_.settings.precision)},
+                                         {"updates", optimizer_.updates()}};
+  agree(grid_, [&] {
+    if (grid_.rank() == 0) write_text(folder.weights() + "/longstraw.json", origin.dump(1) + "\n");
+  });
 }
 
 RunResult Run::run(const RunFolder& folder) {
@@ -183,6 +185,7 @@ RunResult Run::run(const RunFolder& folder) {
     if (report_.outcome == StepOutcome::stopped_nonfinite) break;
   }
   save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
+  write_origin(folder);
   return report_.outcome == StepOutcome::stopped_nonfinite ? RunResult::failed
                                                            : RunResult::finished;
 }
@@ -190,12 +193,18 @@ RunResult Run::run(const RunFolder& folder) {
 Scores Run::score() {
   for (int64_t step = 0; step < steps(); ++step) {
     begin_step(step);
-    for (Tick tick = first_tick(step, plan_); tick.kind != TickKind::update;
-         tick = next_tick(tick, plan_))
-      perform(tick);
+    for_each_tick(step, plan_, [&](const Tick& tick) { perform(tick); });
   }
   progress_.clear();
-  return stepper_.logprobs();
+  const Scores& scores = stepper_.logprobs();
+  for (const auto& [id, values] : scores)
+    if (!std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }))
+      throw Error(
+          str("response {}: its log-probabilities are not finite, nothing was written - look "
+              "at the weights of {}",
+              id, problem_.checkpoint.folder()),
+          1, true);
+  return scores;
 }
 
 }  // namespace
@@ -206,10 +215,6 @@ RunResult run(const Problem& problem, const std::string& folder, const std::stri
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
   const RunResult result = Run(problem, grid).run(files);
-  if (result == RunResult::failed)
-    log(Level::error,
-        "stopped (optimizer.on_nonfinite = stop): look at the response named above, "
-        "or set on_nonfinite = skip");
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
       files.path());
   return result;

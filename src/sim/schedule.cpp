@@ -2,6 +2,8 @@
 
 #include "longstraw/core/check.hpp"
 
+#include <algorithm>
+
 namespace longstraw {
 namespace {
 
@@ -50,6 +52,13 @@ const char* name_of(TickKind kind) {
   return "";
 }
 
+bool has_signal(const StepPlan& plan) {
+  return std::any_of(plan.begin(), plan.end(), [](const GroupPlan& group) {
+    return std::any_of(group.responses.begin(), group.responses.end(),
+                       [](const auto& response) { return response.replays; });
+  });
+}
+
 Tick first_tick(int64_t step, const StepPlan& plan) {
   return begin_group({.step = step}, plan.front());
 }
@@ -78,6 +87,13 @@ Tick next_tick(const Tick& done, const StepPlan& plan) {
     case TickKind::update: break;
   }
   return next;
+}
+
+void for_each_tick(int64_t step, const StepPlan& plan,
+                   const std::function<void(const Tick&)>& act) {
+  for (Tick tick = first_tick(step, plan); tick.kind != TickKind::update;
+       tick = next_tick(tick, plan))
+    act(tick);
 }
 
 }  // namespace longstraw

@@ -1,17 +1,11 @@
 #include "longstraw/sim/settings.hpp"
 
+#include "longstraw/core/random.hpp"
+
 #include <numeric>
 
 namespace longstraw {
 namespace {
-
-// SplitMix64 of a counter: the same value whatever was drawn before.
-uint64_t random_bits(uint64_t seed, uint64_t epoch, uint64_t index) {
-  uint64_t z = seed * 0x9e3779b97f4a7c15 + epoch * 0xbf58476d1ce4e5b9 + index * 0x94d049bb133111eb;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
 
 std::vector<int64_t> epoch_order(const Settings& settings, int64_t epoch, int64_t groups) {
   std::vector<int64_t> order(groups);
@@ -35,6 +29,8 @@ Settings read_settings(Deck& deck) {
   s.stepper.mode = deck.one_of("gradient.mode", "exact", {"exact", "frozen"}) == "exact"
                        ? GradientMode::exact
                        : GradientMode::frozen;
+  s.stepper.prompt_checkpoint_every = deck.get_in<int64_t>(
+      "gradient.prompt_checkpoint_every", s.stepper.prompt_checkpoint_every, 0, int64_t{1} << 30);
   s.objective = read_objective(deck);
   s.optimizer = read_optimizer(deck);
   s.stepper.block_tokens =

@@ -24,6 +24,17 @@ Range block_range(int64_t index, int64_t tokens, int64_t block_tokens) {
 
 const char* name_of(GradientMode mode) { return mode == GradientMode::exact ? "exact" : "frozen"; }
 
+int64_t prompt_checkpoints_by_size(const ModelConfig& c, int64_t block_tokens) {
+  constexpr int64_t most = 16;
+  const int64_t full = std::count(c.layers.begin(), c.layers.end(), LayerKind::full_attention);
+  const int64_t linear = std::ssize(c.layers) - full;
+  const int64_t states = linear * (c.linear_value_heads * c.linear_key_dim * c.linear_value_dim +
+                                   (c.conv_taps - 1) * c.conv_channels());
+  const int64_t block_pages = full * 2 * c.kv_heads * c.head_dim * block_tokens;
+  if (block_pages * most < states) return most;
+  return std::max<int64_t>(1, (states + block_pages - 1) / std::max<int64_t>(block_pages, 1));
+}
+
 Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSettings& objective,
                  const StepperSettings& settings)
     : context_(context),
@@ -31,7 +42,11 @@ Stepper::Stepper(const Context& context, const Model& model, const ObjectiveSett
       objective_(objective),
       settings_(settings),
       shapes_(model.decoder.state_shapes(context.grid)),
-      metrics_(objective) {}
+      metrics_(objective) {
+  if (settings_.prompt_checkpoint_every == 0)
+    settings_.prompt_checkpoint_every =
+        prompt_checkpoints_by_size(model.config, settings_.block_tokens);
+}
 
 // ---- what a step is made of
 
@@ -72,13 +87,24 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   for (const Group* group : groups) {
     const auto advantages = group_advantages(*group, objective_);
     auto& terms = terms_.emplace_back();
-    for (size_t i = 0; i < advantages.size(); ++i)
-      terms.push_back({advantages[i], token_weight(counted_tokens(group->responses[i], objective_),
-                                                   denominators, objective_)});
+    for (size_t i = 0; i < advantages.size(); ++i) {
+      const int64_t counted = counted_tokens(group->responses[i], objective_);
+      // A response that is masked as a whole has no token to weigh.
+      terms.push_back(
+          {advantages[i], counted == 0 ? 0.0 : token_weight(counted, denominators, objective_)});
+    }
     metrics_.add_group(*group);
   }
   for (const auto& [id, values] : logprobs_) first_logprobs_.try_emplace(id, values);
   first_nonfinite_ = std::numeric_limits<int64_t>::max();
+}
+
+int64_t Stepper::tokens(const Tick& tick) const {
+  if (tick.kind == TickKind::update) return 0;
+  const bool prompt =
+      tick.kind == TickKind::capture_block || tick.kind == TickKind::prompt_backward_block;
+  const int64_t all = prompt ? captured(group(tick)) : std::ssize(response(tick).ids);
+  return block_range(tick.block, all, settings_.block_tokens).size();
 }
 
 Block Stepper::prompt_block(const Group& group, int64_t index) const {

@@ -53,6 +53,27 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return most;
 }
 
+struct TokenMeans {
+  double entropy = 0, ratio = 0, ratio_max = 0;
+};
+
+TokenMeans token_means(const Golden& golden, const std::string& base, const Scores& responses) {
+  TokenMeans means;
+  int64_t tokens = 0;
+  for (const auto& [id, logprobs] : responses) {
+    for (double entropy : golden.array(base + "responses/" + id + "/entropy").values)
+      means.entropy += entropy;
+    for (double ratio : golden.array(base + "responses/" + id + "/ratio").values) {
+      means.ratio += ratio;
+      means.ratio_max = std::max(means.ratio_max, ratio);
+    }
+    tokens += std::ssize(logprobs);
+  }
+  means.entropy /= static_cast<double>(tokens);
+  means.ratio /= static_cast<double>(tokens);
+  return means;
+}
+
 class GoldenStep : public testing::TestWithParam<Case> {};
 
 TEST_P(GoldenStep, AgreesWithTransformers) {
@@ -77,11 +98,18 @@ TEST_P(GoldenStep, AgreesWithTransformers) {
   EXPECT_NEAR(summary.pg_loss, golden.scalar(base + "pg_loss"), logprob_tolerance(c.type));
   EXPECT_NEAR(summary.kl_loss, golden.scalar(base + "kl_loss"), logprob_tolerance(c.type));
 
-  const double norm = run.optimizer.reduce_gradient(run.stream, run.parameters);
+  const TokenMeans means = token_means(golden, base, run.stepper.logprobs());
+  EXPECT_NEAR(summary.entropy, means.entropy, logprob_tolerance(c.type));
+  // Ratios are exponentials of differences of log-probabilities, up to e^2 here.
+  EXPECT_NEAR(summary.ratio_mean, means.ratio, 10 * logprob_tolerance(c.type));
+  EXPECT_NEAR(summary.ratio_max, means.ratio_max, 10 * logprob_tolerance(c.type));
+
+  const ReducedGradient reduced(run.context);
+  const double norm = reduced.norm(run.grid, run.stream);
   const std::string mode = base + name_of(c.mode);
   const double expected_norm = golden.scalar(mode + "/grad_norm");
   EXPECT_NEAR(norm, expected_norm, gradient_tolerance(c.type) * expected_norm);
-  const auto gradient = run.gradient();
+  const auto gradient = run.whole(reduced);
   for (const Parameter& p : run.model.parameters.all()) {
     const auto expected = golden.array(mode + "/grad/" + golden_name(p.name)).values;
     const std::vector<double> got(gradient.begin() + p.offset,
@@ -91,7 +119,7 @@ TEST_P(GoldenStep, AgreesWithTransformers) {
   }
 
   if (!golden.has(mode + "/after_step")) return;
-  run.optimizer.update(run.stream, run.parameters, norm,
+  run.optimizer.update(run.stream, run.parameters, reduced, norm,
                        golden.description().at("optimizer").at("lr"));
   const auto weights = GoldenRun::values(run.parameters.weights());
   for (const Parameter& p : run.model.parameters.all()) {
@@ -106,9 +134,11 @@ TEST_P(GoldenStep, AgreesWithTransformers) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  const std::pair<const char*, const char*> objectives[] = {
-      {"hybrid", "plain"},       {"hybrid", "full"},       {"hybrid_tied_bf16", "plain"},
-      {"hybrid_tied_bf16", "constant"}, {"hybrid_yarn", "plain"}};
+  const std::pair<const char*, const char*> objectives[] = {{"hybrid", "plain"},
+                                                            {"hybrid", "full"},
+                                                            {"hybrid_tied_bf16", "plain"},
+                                                            {"hybrid_tied_bf16", "constant"},
+                                                            {"hybrid_yarn", "plain"}};
   for (const auto& [name, objective] : objectives)
     for (GradientMode mode : {GradientMode::frozen, GradientMode::exact})
       for (DType type : {DType::float64, DType::float32})

@@ -88,15 +88,15 @@ TEST_P(GoldenState, BoundaryStateOfTheCapturedPrompt) {
                 {.mode = GradientMode::frozen, .block_tokens = 40, .page_tokens = 16});
   for (Tick tick = first_tick(0, run.plan); tick.kind == TickKind::capture_block;
        tick = next_tick(tick, run.plan))
-    run.perform(tick);
+    run.stepper.perform(tick);
   const SequenceState& state = run.stepper.sequence();
   const int64_t tokens = std::ssize(run.groups[0]->prompt) - 1;
   for (int l = 0; l < state.layer_count(); ++l) {
     const std::string base = str("boundary/{}/", l);
     if (golden.has(base + "keys")) {
       for (const auto& [index, part] : {std::pair{0, "keys"}, std::pair{1, "values"}})
-        expect_close(boundary_rows(state, l, index, tokens),
-                     golden.array(base + part).values, tolerance(type), base + part);
+        expect_close(boundary_rows(state, l, index, tokens), golden.array(base + part).values,
+                     tolerance(type), base + part);
       continue;
     }
     // Each rank holds a contiguous range of value heads.
@@ -120,7 +120,7 @@ TEST_P(GoldenState, ConvolutionTailOfTheCapturedPrompt) {
                 {.mode = GradientMode::frozen, .block_tokens = 40, .page_tokens = 16});
   for (Tick tick = first_tick(0, run.plan); tick.kind == TickKind::capture_block;
        tick = next_tick(tick, run.plan))
-    run.perform(tick);
+    run.stepper.perform(tick);
   for (int l = 0; l < run.stepper.sequence().layer_count(); ++l) {
     const std::string path = str("boundary/{}/conv_states", l);
     if (golden.has(path))
@@ -129,13 +129,14 @@ TEST_P(GoldenState, ConvolutionTailOfTheCapturedPrompt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, GoldenState,
-    testing::Combine(testing::Values("hybrid", "hybrid_tied_bf16", "hybrid_yarn"),
-                     testing::Values(DType::float64, DType::float32)),
-    [](const auto& param) {
-      return str("{}_{}", std::get<0>(param.param), name_of(std::get<1>(param.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenState,
+                         testing::Combine(testing::Values("hybrid", "hybrid_tied_bf16",
+                                                          "hybrid_yarn"),
+                                          testing::Values(DType::float64, DType::float32)),
+                         [](const auto& param) {
+                           return str("{}_{}", std::get<0>(param.param),
+                                      name_of(std::get<1>(param.param)));
+                         });
 
 }  // namespace
 }  // namespace longstraw

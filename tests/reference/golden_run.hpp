@@ -2,12 +2,9 @@
 #pragma once
 
 #include "longstraw/sim/optimizer.hpp"
-#include "longstraw/sim/stepper.hpp"
 #include "longstraw/sim/weights.hpp"
 #include "reference/golden.hpp"
-
-#include <functional>
-#include <memory>
+#include "reference/step_run.hpp"
 
 namespace longstraw::reference {
 
@@ -21,23 +18,30 @@ inline ObjectiveSettings objective_of(const nlohmann::json& o) {
   return read_objective(parsed);
 }
 
-/// A case opened under an objective, with state that outlives the step for tests to look at.
-struct GoldenRun {
-  GoldenRun(const Golden& golden, const std::string& objective_name, const Grid& grid_,
-            DType type, const StepperSettings& settings)
-      : grid(grid_),
-        checkpoint(Checkpoint::open(golden.model(), grid_)),
-        model(open_model(checkpoint)),
-        parameters(ledger, type, model.parameters),
-        context{grid, ledger, stream, parameters},
-        rollouts(load_rollouts(golden.rollouts(), OnBadSample::stop, grid_)),
-        objective(objective_of(golden.objective(objective_name))),
-        stepper(context, model, objective, settings),
+/// What a golden case's files hold.
+struct GoldenFiles {
+  GoldenFiles(const Golden& golden, const Grid& grid)
+      : checkpoint(Checkpoint::open(golden.model(), grid)),
+        rollouts(load_rollouts(golden.rollouts(), OnBadSample::stop, grid)) {}
+  std::vector<const Group*> group_pointers() const {
+    std::vector<const Group*> all;
+    for (const Group& group : rollouts.groups) all.push_back(&group);
+    return all;
+  }
+
+  Checkpoint checkpoint;
+  Rollouts rollouts;
+};
+
+/// A step of a golden case under one of its objectives.
+struct GoldenRun : GoldenFiles, StepRun {
+  GoldenRun(const Golden& golden, const std::string& objective_name, const Grid& on, DType type,
+            const StepperSettings& settings)
+      : GoldenFiles(golden, on),
+        StepRun(on, open_model(checkpoint), group_pointers(),
+                objective_of(golden.objective(objective_name)), type, settings),
         optimizer(ledger, grid, parameters, optimizer_of(golden.description().at("optimizer"))) {
     load_weights(checkpoint, parameters, grid);
-    for (const Group& group : rollouts.groups) groups.push_back(&group);
-    plan = stepper.plan(groups);
-    stepper.begin_step(groups);
   }
 
   static OptimizerSettings optimizer_of(const nlohmann::json& o) {
@@ -49,54 +53,7 @@ struct GoldenRun {
             .max_grad_norm = o.at("max_grad_norm")};
   }
 
-  void perform(const Tick& tick) {
-    switch (tick.kind) {
-      case TickKind::capture_block: stepper.capture_block(tick); break;
-      case TickKind::score_block: stepper.score_block(tick); break;
-      case TickKind::advance_block: stepper.advance_block(tick); break;
-      case TickKind::replay_block: stepper.replay_block(tick); break;
-      case TickKind::prompt_backward_block: stepper.prompt_backward_block(tick); break;
-      case TickKind::update: break;
-    }
-  }
-
-  /// All ticks of the step but the update; `before` sees each one first.
-  void run_ticks(const std::function<void(const Tick&)>& before = [](const Tick&) {}) {
-    for (Tick tick = first_tick(0, plan); tick.kind != TickKind::update;
-         tick = next_tick(tick, plan)) {
-      before(tick);
-      perform(tick);
-    }
-  }
-
-  /// The whole reduced gradient, flat, in double.
-  std::vector<double> gradient() {
-    Field all(ledger, "test", parameters.weights().type(), {model.parameters.size()});
-    optimizer.gather_gradient(all, {0, model.parameters.size()});
-    return values(all);
-  }
-
-  static std::vector<double> values(const Tensor& tensor) {
-    std::vector<double> to(tensor.size());
-    dispatch(tensor.type(), [&]<class T>(T) {
-      for (int64_t i = 0; i < tensor.size(); ++i) to[i] = tensor.data<T>()[i];
-    });
-    return to;
-  }
-
-  Grid grid;
-  Ledger ledger;
-  Stream stream;
-  Checkpoint checkpoint;
-  Model model;
-  Parameters parameters;
-  Context context;
-  Rollouts rollouts;
-  ObjectiveSettings objective;
-  Stepper stepper;
   Optimizer optimizer;
-  std::vector<const Group*> groups;
-  StepPlan plan;
 };
 
 /// transformers' name of a parameter (that of the text model alone) for the checkpoint's.

@@ -3,6 +3,10 @@
 
 #include "longstraw/io/checkpoint.hpp"
 
+#include <functional>
+#include <string>
+#include <vector>
+
 namespace longstraw {
 
 struct GradientFile {
@@ -21,5 +25,22 @@ struct NamedShape {
 /// `grid`; rank 0 writes.
 void write_gradients(const GradientFile& file, const std::vector<NamedShape>& parameters,
                      const Grid& grid, Ledger& ledger, DType type, const Provide& provide);
+
+/// What the gradient file `path` says of itself, and the type it is stored in. Refuses a file that
+/// does not hold exactly `parameters`. Collective over `grid`; rank 0 reads.
+struct StoredGradient {
+  GradientFile file;
+  DType type = DType::float32;
+};
+StoredGradient open_gradients(const std::string& path, const std::vector<NamedShape>& parameters,
+                              const Grid& grid);
+
+/// Takes elements [begin, end) (flat, row-major) of the parameter `name`, in double.
+using Take = std::function<void(const std::string& name, Range elements, const Tensor& values)>;
+
+/// Gives the gradient file's values to `take` on every rank, in parts: parameters in their order,
+/// elements ascending. Collective over `grid`, and so may `take` be; rank 0 reads.
+void read_gradients(const std::string& path, const std::vector<NamedShape>& parameters,
+                    const Grid& grid, Ledger& ledger, const Take& take);
 
 }  // namespace longstraw

@@ -1,6 +1,6 @@
 // Softmax attention with grouped heads, normed queries and keys, partial rotary embedding and an
-// output gate (models.md 2.3). Keys and values stay with the rank that computed them; queries
-// travel.
+// output gate (Qwen3.5 in Hugging Face transformers). Keys and values stay with the rank that
+// computed them; queries travel.
 #pragma once
 
 #include "longstraw/kernels/attention.hpp"

@@ -1,6 +1,6 @@
-// Gated DeltaNet (models.md 2.3): projections, causal convolution and the gated delta rule. Tokens
-// are re-cut into heads for convolution and recurrence, whose state stays with the head's owner,
-// and back.
+// Gated DeltaNet (Qwen3.5 in Hugging Face transformers): projections, causal convolution and the
+// gated delta rule. Tokens are re-cut into heads for convolution and recurrence, whose state stays
+// with the head's owner, and back.
 #pragma once
 
 #include "longstraw/kernels/delta_rule.hpp"

@@ -1,12 +1,13 @@
 // The command line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace longstraw {
 
-enum class Command { help, version, run, score, inspect };
+enum class Command { help, version, run, score, verify, inspect };
 /// What the scores of `score` are called in the rollouts it writes.
 enum class ScoreAs { policy, reference };
 
@@ -17,8 +18,10 @@ struct Arguments {
   std::vector<std::string> overrides;  ///< section.key=value
   std::string folder;                  ///< run: -d
   bool check_only = false;             ///< -n
-  std::string output;                  ///< score: -o
+  std::string output;                  ///< score, verify: -o
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as
+  int64_t directions = 2;              ///< verify: --directions
+  std::string against;                 ///< verify: --against
   std::string target;                  ///< inspect
 };
 

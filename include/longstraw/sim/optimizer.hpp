@@ -1,14 +1,10 @@
-// AdamW with its state cut over the ranks: each rank sums, clips and updates its own part of the
-// flat parameters once, and all ranks gather the result.
+// AdamW with its state cut over the ranks: each rank clips and updates its own part of the flat
+// parameters once, and all ranks gather the result.
 #pragma once
 
 #include "longstraw/core/stream.hpp"
 #include "longstraw/deck/deck.hpp"
-#include "longstraw/model/parameters.hpp"
-
-#include "longstraw/comm/grid.hpp"
-
-#include <functional>
+#include "longstraw/sim/reduced_gradient.hpp"
 
 namespace longstraw {
 
@@ -37,30 +33,21 @@ class Optimizer {
   Optimizer(Ledger& ledger, const Grid& grid, const Parameters& parameters,
             const OptimizerSettings& settings);
 
-  /// Sums the ranks' gradients, in the order of ranks: each rank then holds the sum for its own
-  /// part. Returns the global norm (not finite if an element is not). Collective over the grid.
-  double reduce_gradient(Stream& stream, const Parameters& parameters);
-  /// One AdamW step with the reduced gradient, scaled by max_grad_norm / (norm + 1e-6) where that
-  /// is below 1; then gives all ranks all weights. Collective over the grid.
-  void update(Stream& stream, const Parameters& parameters, double norm, double lr);
-
-  /// Elements [range) of the reduced gradient, flat, on every rank. Collective over the grid.
-  void gather_gradient(const Tensor& to, Range range) const;
-  bool has_gradient() const { return gradient_.allocated(); }
-  /// Forgets the reduced gradient's memory; it exists from `reduce_gradient` to here.
-  void drop_gradient() { gradient_ = Field(); }
+  /// One AdamW step with `gradient`, scaled by max_grad_norm / (norm + 1e-6) where that is below 1;
+  /// then gives all ranks all weights. Collective over the grid.
+  void update(Stream& stream, const Parameters& parameters, const ReducedGradient& gradient,
+              double norm, double lr);
 
   int64_t updates() const { return updates_; }
   const Tensor& first_moment() const { return m_; }
   const Tensor& second_moment() const { return v_; }
 
  private:
-  Ledger& ledger_;
   const Grid& grid_;
   OptimizerSettings settings_;
   int64_t size_;
   Range mine_;  // of the flat parameters
-  Field m_, v_, gradient_;
+  Field m_, v_;
   int64_t updates_ = 0;
 };
 

@@ -55,8 +55,10 @@ std::string seconds_text(double seconds);
 class Progress {
  public:
   Progress(double work, bool terminal) : work_(work), terminal_(terminal) {}
-  /// `tokens` of a tick of this kind are done, in step `step` of `steps`.
-  void done(TickKind kind, int64_t tokens, int64_t step, int64_t steps);
+  /// Work of the ticks of a step with this plan.
+  static double work(std::span<const Group* const> groups, const StepPlan& plan);
+  /// `tokens` of a tick of this kind are done, in the part of the work that `where` names.
+  void done(TickKind kind, int64_t tokens, const std::string& where);
   /// Removes the line from the terminal, before something else is written.
   void clear();
   /// Cost of a token of a tick of this kind, in forward passes.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace longstraw {
@@ -39,6 +40,8 @@ struct GroupPlan {
   bool walks = false;  ///< whether the prompt's blocks are walked in reverse (exact gradient)
 };
 using StepPlan = std::vector<GroupPlan>;
+/// Whether any response contributes to the step's gradient.
+bool has_signal(const StepPlan& plan);
 
 /// The first tick of step `step`. A plan has groups, and each has responses.
 Tick first_tick(int64_t step, const StepPlan& plan);
@@ -47,5 +50,7 @@ Tick first_tick(int64_t step, const StepPlan& plan);
 /// but the last, then replay its blocks in reverse); walk the prompt in reverse; then the next
 /// group; after the last one the update.
 Tick next_tick(const Tick& done, const StepPlan& plan);
+/// Calls `act` with every tick of step `step` but its update, in order.
+void for_each_tick(int64_t step, const StepPlan& plan, const std::function<void(const Tick&)>& act);
 
 }  // namespace longstraw

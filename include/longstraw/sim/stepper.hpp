@@ -23,10 +23,15 @@ struct StepperSettings {
   GradientMode mode = GradientMode::exact;
   int64_t block_tokens = 2048;
   int64_t page_tokens = 4096;
-  int64_t prompt_checkpoint_every = 1;  ///< blocks between kept states of the prompt (exact)
+  int64_t prompt_checkpoint_every = 0;  ///< blocks between saved states of the prompt (exact); 0:
+                                        ///< as `prompt_checkpoints_by_size` says
   bool values_only = false;             ///< score every response, replay none
   bool keep_logprobs = false;           ///< gather every response's log-probabilities on all ranks
 };
+
+/// As few blocks between the prompt's saved states as these then take no more than its pages,
+/// but at most 16: the walk recomputes the states between, and holds those of one such stretch.
+int64_t prompt_checkpoints_by_size(const ModelConfig& config, int64_t block_tokens);
 
 class Stepper {
  public:
@@ -38,8 +43,9 @@ class Stepper {
   /// Starts a step: advantages, denominators and metrics of `groups`, which must outlive it.
   void begin_step(std::span<const Group* const> groups);
 
-  /// The tick that `tick` names, which is not the update. Collective over the grid.
+  /// Does a tick that is not the step's update: the verb that it names. Collective over the grid.
   void perform(const Tick& tick);
+
   /// The ticks, each on the block that it names. Collective over the grid.
   void capture_block(const Tick& tick);
   void score_block(const Tick& tick);
@@ -47,6 +53,8 @@ class Stepper {
   void replay_block(const Tick& tick);
   void prompt_backward_block(const Tick& tick);
 
+  /// Tokens of the tick's block; none for an update.
+  int64_t tokens(const Tick& tick) const;
   /// Collective over the grid.
   StepSummary summary() const { return metrics_.summary(context_.grid); }
   /// Id of the first response whose replay gave a number that is not finite; empty: none.

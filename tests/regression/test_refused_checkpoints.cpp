@@ -1,0 +1,191 @@
+// Checkpoints that are refused before any work, by file, tensor and key (trials 19 to 21, 23, 47
+// and their kinds), and matrix products that cannot be trusted (trials 62, 63).
+#include "regression/program.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+namespace longstraw::program {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int failed = 1;
+constexpr const char* second = "model/model-00002-of-00002.safetensors";
+constexpr const char* index_file = "model/model.safetensors.index.json";
+
+class RefusedCheckpoints : public testing::Test {
+ protected:
+  void use(const std::string& golden) {
+    fs::remove_all(place / "model");
+    place.copy_model(golden, "model");
+    place.write_deck("deck.ini", "model", golden_folder(golden) + "/rollouts.jsonl");
+  }
+  void expect(const std::vector<std::string>& named, const std::string& more = "") {
+    expect_refused(place, "run -i deck.ini -d out " + more, failed, named);
+  }
+  // config.json of a golden case, changed.
+  void expect_config(const std::string& golden, const std::function<void(Json&)>& change,
+                     std::vector<std::string> named) {
+    use(golden);
+    edit_json(place / "model/config.json", change);
+    named.push_back(place / "model");
+    expect(named);
+  }
+
+  Workplace place;
+};
+
+// Trial 19.
+TEST_F(RefusedCheckpoints, TruncatedShard) {
+  use("hybrid_tied_bf16");
+  const auto bytes = fs::file_size(place / second);
+  fs::resize_file(place / second, bytes - 1024);
+  expect({place / second, "truncated", std::to_string(bytes - 1024)});
+  // The same file, cut within its header, and empty.
+  fs::resize_file(place / second, 100);
+  expect({place / second, "header ends", "100"});
+  fs::resize_file(place / second, 0);
+  expect({place / second, "0 bytes"});
+  expect_refused(place, "score -i deck.ini -o out.jsonl", failed, {place / second, "0 bytes"});
+}
+
+// Trial 20.
+TEST_F(RefusedCheckpoints, MissingShard) {
+  use("hybrid_tied_bf16");
+  fs::remove(place / second);
+  expect({place / "model", "index.json", "model-00002-of-00002.safetensors", "missing"});
+  fs::remove(place / index_file);
+  expect({place / "model", "1 of 2 files"});
+  fs::remove(place / "model/model-00001-of-00002.safetensors");
+  expect({place / "model", "holds no weights"});
+  fs::remove(place / "model/config.json");
+  expect({place / "model", "config.json", "[model] checkpoint"});
+  expect({place / "nowhere", "config.json"}, "model.checkpoint=nowhere");
+}
+
+// Trial 21.
+TEST_F(RefusedCheckpoints, TensorsThatAreNotWhereTheIndexSays) {
+  use("hybrid_tied_bf16");
+  const std::string tensor = "model.language_model.layers.7.mlp.up_proj.weight";
+  Safetensors shard = Safetensors::read(place / second);
+  shard.header[tensor + "_"] = shard.header.at(tensor);
+  shard.header.erase(tensor);
+  shard.write(place / second);
+  expect({place / "model", "index.json", tensor, "no file"});
+  edit_json(place / index_file, [&](Json& index) { index["weight_map"].erase(tensor); });
+  expect({place / "model", tensor, "is missing"});
+
+  use("hybrid_tied_bf16");
+  edit_json(place / index_file, [&](Json& index) {
+    index["weight_map"]["model.more"] = "model-00001-of-00002.safetensors";
+  });
+  expect({place / "model", "index.json", "model.more", "no file"});
+
+  use("hybrid_tied_bf16");
+  shard = Safetensors::read(place / second);
+  shard.data += "trailing";
+  shard.write(place / second);
+  expect({place / second, "8 bytes follow the last tensor"});
+}
+
+// Trial 21: extra tensors are named and kept.
+TEST_F(RefusedCheckpoints, ExtraTensorsAreListedAndIgnored) {
+  use("hybrid_tied_bf16");
+  EXPECT_THAT(place.succeed(2, "run -n -i deck.ini").out, HasSubstr("not used   2 tensor(s)"));
+  const Outcome outcome = place.succeed(1, "inspect model");
+  EXPECT_THAT(outcome.out, HasSubstr("mtp.fc.weight"));
+  EXPECT_THAT(outcome.out, HasSubstr("model.visual.patch_embed.proj.weight"));
+}
+
+// Trial 23.
+TEST_F(RefusedCheckpoints, ConfigsThatDoNotFitTheTensors) {
+  expect_config("hybrid", [](Json& c) { c["num_attention_heads"] = 8; },
+                {"layers.1.self_attn.q_proj.weight", "[128, 32]", "[256, 32]"});
+  expect_config("hybrid", [](Json& c) { c["num_attention_heads"] = 3; },
+                {"num_attention_heads 3", "num_key_value_heads 2"});
+  expect_config("hybrid", [](Json& c) { c["vocab_size"] = 65; },
+                {"embed_tokens.weight", "[64, 32]", "[65, 32]"});
+  expect_config("hybrid", [](Json& c) { c["num_hidden_layers"] = 5; }, {"num_hidden_layers is 5"});
+  expect_config("hybrid_tied_bf16",
+                [](Json& c) { c["text_config"]["tie_word_embeddings"] = false; },
+                {"lm_head.weight", "is missing", "tie_word_embeddings"});
+  expect_config("hybrid", [](Json& c) { c["hidden_size"] = 1 << 20; }, {"embed_tokens.weight"});
+  expect_config("hybrid", [](Json& c) { c.erase("vocab_size"); }, {"vocab_size is missing"});
+  write_file(place / "model/config.json", "{");
+  expect({place / "model/config.json", "not valid JSON"});
+}
+
+TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {
+  expect_config("hybrid", [](Json& c) { c["model_type"] = "qwen9"; }, {"model_type \"qwen9\""});
+  expect_config("hybrid", [](Json& c) { c["hidden_act"] = "gelu"; }, {"hidden_act \"gelu\""});
+  expect_config("hybrid", [](Json& c) { c["attention_bias"] = true; }, {"attention_bias"});
+  expect_config("hybrid", [](Json& c) { c["layer_types"][0] = "sliding_attention"; },
+                {"sliding_attention"});
+  use("hybrid");
+  Safetensors weights = Safetensors::read(place / "model/model.safetensors");
+  auto& entry = weights.header["model.layers.0.mlp.up_proj.weight"];
+  entry["dtype"] = "I32";
+  weights.write(place / "model/model.safetensors");
+  expect({place / "model/model.safetensors", "layers.0.mlp.up_proj.weight", "I32"});
+}
+
+// Trial 47: YaRN that lacks a field, or stands where it would have no effect.
+TEST_F(RefusedCheckpoints, IncompleteRopeIsNotGuessed) {
+  const char* rope = "rope_parameters";
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope].erase("factor"); },
+                {rope, "factor", "missing"});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope].erase("original_max_position_embeddings"); },
+                {rope, "original_max_position_embeddings", "missing"});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope]["rope_type"] = "default"; },
+                {rope, "factor", "rope_type"});
+  expect_config("hybrid_yarn", [=](Json& c) { c[rope]["rope_type"] = "longrope"; },
+                {"rope_type \"longrope\""});
+  expect_config("hybrid",
+                [](Json& c) {
+                  c["rope_scaling"] = {
+                      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+                },
+                {"rope_scaling", "differs", rope});
+  expect_config("hybrid_tied_bf16",
+                [=](Json& c) {
+                  c[rope] = c["text_config"][rope];
+                  c[rope]["rope_type"] = "yarn";
+                  c[rope]["factor"] = 4.0;
+                },
+                {rope, "outside text_config"});
+}
+
+// Trial 47: what is computed with stands in the header.
+TEST_F(RefusedCheckpoints, HeaderSaysWhichRopeIsUsed) {
+  use("hybrid_yarn");
+  // 0.1 ln(4) + 1, and 4 x 32 positions
+  EXPECT_THAT(place.succeed(2, "run -n -i deck.ini").out,
+              HasSubstr("rope       yarn, theta 10000, factor 4, scale 1.13863, 8 dimensions, good "
+                        "for 128 tokens (longest here 118)"));
+}
+
+// Trials 62 and 63. Which kernels are chosen and why is tested with the choice itself.
+TEST_F(RefusedCheckpoints, WrongMatrixProductsAreRefusedAtTheStart) {
+  use("hybrid");
+  expect_refused(place, "run -i deck.ini -d out", failed,
+                 {"matrix products are wrong here", "OPENBLAS_CORETYPE"},
+                 "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 LD_PRELOAD=" WRONG_BLAS);
+}
+
+TEST_F(RefusedCheckpoints, HeaderSaysWhichMatrixKernelsRunAndWarnsOfSlowOnes) {
+  use("hybrid");
+  const Outcome outcome = place.run(2, "run -n -i deck.ini", "OPENBLAS_CORETYPE=Prescott");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("kernels Prescott"));
+  if (outcome.out.find("DYNAMIC_ARCH") == std::string::npos) GTEST_SKIP() << "one kernel set only";
+  EXPECT_THAT(outcome.err, HasSubstr("warning: OPENBLAS_CORETYPE=Prescott is set"));
+  EXPECT_THAT(outcome.err, HasSubstr("unset it"));
+}
+
+}  // namespace
+}  // namespace longstraw::program
