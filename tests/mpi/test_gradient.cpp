@@ -120,7 +120,7 @@ TEST(Gradient, HasTheSameBitsForEverySpacingOfSavedStates) {
         saved_every_block = run.peak("saved states");
       }
       EXPECT_EQ(gradient, first) << every;
-      // nine blocks: the states of the first and the sixth, and those between the sixth and the last
+      // nine blocks: states of the first and the sixth, and those between the sixth and the last
       if (every == 5) {
         EXPECT_LT(run.peak("saved states"), saved_every_block);
       }
