@@ -170,9 +170,11 @@ TEST_P(LargeSizes, GradientFile) {
   EXPECT_EQ(seen, GetParam() / 8 + 6);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LargeSizes, testing::ValuesIn(sizes), [](const auto& info) {
-  return std::array{"TwoGiBLess1KiB", "TwoGiBAnd1KiB", "FiveGiB"}[info.index];
-});
+std::string size_name(const testing::TestParamInfo<int64_t>& size) {
+  constexpr const char* names[] = {"TwoGiBLess1KiB", "TwoGiBAnd1KiB", "FiveGiB"};
+  return names[size.index];
+}
+INSTANTIATE_TEST_SUITE_P(, LargeSizes, testing::ValuesIn(sizes), size_name);
 
 // Both ways at once, and a sum over more numbers than one call may move.
 TEST_F(Large, BothWays) {

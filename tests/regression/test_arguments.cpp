@@ -66,7 +66,7 @@ TEST_F(Arguments, VersionHasFactsOfTheBuild) {
 }
 
 TEST_F(Arguments, MistakesAreNamed) {
-  expect_bad("train -i deck.ini", {"\"train\"", "no command", "run, score, inspect"});
+  expect_bad("train -i deck.ini", {"\"train\"", "no command", "(run, score, verify, inspect)"});
   expect_bad("-i deck.ini", {"\"-i\"", "no command"});
   expect_bad("run", {"run", "no deck", "-i FILE"});
   expect_bad("run -i", {"run", "input"});
