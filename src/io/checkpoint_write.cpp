@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <span>
 
 namespace longstraw {
 namespace {
@@ -108,29 +109,29 @@ void replace_folder(const std::string& temporary, const std::string& out) {
   });
 }
 
-// Puts `count` values into `raw` in the stored type; returns how many finite ones became infinite.
+// Puts `values` into `raw` in the stored type; returns how many finite ones became infinite.
 template <class T>
-int64_t narrow(const std::string& type, const T* from, std::byte* raw, int64_t count) {
-  int64_t overflows = 0;
+int64_t narrow(const std::string& type, std::span<const T> values, std::vector<std::byte>& raw) {
   const auto each = [&](auto&& convert, auto&& infinite) {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto stored = convert(from[i]);
-      std::memcpy(raw + i * sizeof stored, &stored, sizeof stored);
-      overflows += infinite(stored) && std::isfinite(from[i]);
+    using Stored = decltype(convert(values[0]));
+    raw.resize(values.size() * sizeof(Stored));
+    int64_t overflows = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const Stored stored = convert(values[i]);
+      std::memcpy(raw.data() + i * sizeof stored, &stored, sizeof stored);
+      overflows += infinite(stored) && !std::isinf(values[i]);
     }
+    return overflows;
   };
   const auto is_infinite = [](auto stored) { return std::isinf(stored); };
-  if (type == "F32")
-    each([](T x) { return static_cast<float>(x); }, is_infinite);
-  else if (type == "F64")
-    each([](T x) { return static_cast<double>(x); }, is_infinite);
-  else if (type == "BF16")
-    each([](T x) { return to_bf16(x); }, [](uint16_t bits) { return (bits & 0x7fff) == 0x7f80; });
-  else if (type == "F16")
-    each([](T x) { return to_f16(x); }, [](uint16_t bits) { return (bits & 0x7fff) == 0x7c00; });
-  else
-    throw Error("cannot write trained values in type " + type);
-  return overflows;
+  if (type == "F32") return each([](T x) { return static_cast<float>(x); }, is_infinite);
+  if (type == "F64") return each([](T x) { return static_cast<double>(x); }, is_infinite);
+  if (type == "BF16")
+    return each([](T x) { return to_bf16(x); },
+                [](uint16_t bits) { return (bits & 0x7fff) == 0x7f80; });
+  require(type == "F16", "cannot write trained values in type {}", type);
+  return each([](T x) { return to_f16(x); },
+              [](uint16_t bits) { return (bits & 0x7fff) == 0x7c00; });
 }
 
 // One shard under way on rank 0; the other ranks hold none.
@@ -167,18 +168,17 @@ class TensorWriter {
 
  private:
   int64_t put(const std::string& type, const Tensor& values, DiskFile& to) {
-    return dispatch(values.type(), [&]<class T>(T) {
-      std::vector<std::byte> raw(values.size() * 8);
-      const int64_t overflows = narrow(type, values.data<T>(), raw.data(), values.size());
-      const int64_t width = type == "F64" ? 8 : type == "F32" ? 4 : 2;
-      to.write(raw.data(), values.size() * width);
-      return overflows;
+    const int64_t overflows = dispatch(values.type(), [&]<class T>(T) {
+      return narrow(type, std::span<const T>(values.data<T>(), values.size()), raw_);
     });
+    to.write(raw_.data(), std::ssize(raw_));
+    return overflows;
   }
 
   const Grid& grid_;
   const Tensor& values_;
   const Provide& provide_;
+  std::vector<std::byte> raw_;
 };
 
 void write_shard(const std::string& temporary, const Checkpoint& source, int file, const Grid& grid,

@@ -10,7 +10,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <random>
 
@@ -347,6 +350,33 @@ TEST_F(CheckpointFolder, WritesTheLayoutItRead) {
     EXPECT_FALSE(fs::exists(out + ".tmp") || fs::exists(out + ".old"));
     grid_.barrier();  // before the next round replaces what a slower rank still reads
   }
+}
+
+// A disk that fills up, played by a limit on the size of files: the older weights stay.
+TEST_F(CheckpointFolder, AWriteThatBreaksOffSparesTheOlderWeights) {
+  ASSERT_EQ(damaged([] {}).message, "");
+  const auto source = Checkpoint::open(model_, grid_);
+  Ledger ledger;
+  const std::string out = folder_ / "out";
+  const auto write = [&] {
+    write_checkpoint(out, source, grid_, ledger, DType::float32,
+                     [](const std::string&, Range, const Tensor&) { return false; });
+  };
+  write();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 60'000, .rlim_max = before.rlim_max};
+  if (grid_.rank() == 0) ::setrlimit(RLIMIT_FSIZE, &small);
+  const auto refused = refusal_of(write);
+  if (grid_.rank() == 0) ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  grid_.barrier();
+  expect_parts(refused.message, {"cannot write", out + ".tmp/" + first_});
+  EXPECT_TRUE(refused.everywhere);
+  EXPECT_FALSE(fs::exists(out + ".tmp"));
+  for (const auto& file : source.files())
+    EXPECT_EQ(get(out + "/" + file), get(model_ + "/" + file));
 }
 
 // More elements than one part holds, in reading and in writing.

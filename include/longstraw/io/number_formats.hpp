@@ -1,18 +1,73 @@
-// Half-precision numbers as files hold them, to and from the types we compute in.
+// Half-precision numbers as files hold them, to and from the types we compute in. In the header so
+// that loops over them become vector code.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace longstraw {
+namespace detail {
+
+// A double as float such that a second rounding, to a type of fewer bits, gives what a single
+// rounding would: truncated, with the last bit set where something was cut off (rounding to odd).
+inline float to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+
+// `bits` divided by 2^shift, to nearest even.
+inline uint32_t shift_to_even(uint32_t bits, int shift) {
+  const uint32_t half = 1u << (shift - 1);
+  const uint32_t rest = bits & ((half << 1) - 1);
+  const uint32_t kept = bits >> shift;
+  return kept + (rest > half || (rest == half && (kept & 1u)));
+}
+
+}  // namespace detail
 
 /// Exact.
-float from_bf16(uint16_t bits);
-float from_f16(uint16_t bits);
+inline float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-/// Rounded once, to nearest even; beyond the largest finite number: infinite; a NaN stays one.
-uint16_t to_bf16(float value);
-uint16_t to_bf16(double value);
-uint16_t to_f16(float value);
-uint16_t to_f16(double value);
+/// To nearest even; beyond the largest finite number: infinite; a NaN stays one.
+inline uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>(detail::shift_to_even(bits, 16));
+}
+
+/// Likewise, rounded once.
+inline uint16_t to_bf16(double value) { return to_bf16(detail::to_odd(value)); }
+
+/// Exact.
+inline float from_f16(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  const float subnormal = static_cast<float>(fraction) * 0x1p-24f;
+  return sign ? -subnormal : subnormal;
+}
+
+/// Likewise.
+inline uint16_t to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 2^16 and more
+  const int exponent = static_cast<int>(magnitude >> 23) - 127;
+  if (exponent >= -14)  // normal; a carry runs into the exponent, as far as infinity
+    return static_cast<uint16_t>(sign | detail::shift_to_even(magnitude - (112u << 23), 13));
+  if (exponent < -25) return static_cast<uint16_t>(sign);
+  const uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+  return static_cast<uint16_t>(sign | detail::shift_to_even(significand, -exponent - 1));
+}
+
+/// Likewise, rounded once.
+inline uint16_t to_f16(double value) { return to_f16(detail::to_odd(value)); }
 
 }  // namespace longstraw
