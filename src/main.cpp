@@ -58,13 +58,7 @@ Strangers strangers(const Grid& grid) {
 }
 
 void check_launch(const Arguments& arguments, const Strangers& others) {
-<<<<<<< HEAD
-  if (arguments.command != Command::run && arguments.command != Command::score &&
-      arguments.command != Command::verify)
-    return;
-=======
   if (arguments.deck.empty()) return;  // nothing to compute
->>>>>>> main
   require(
       others.processes <= 1,
       "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "
