@@ -297,7 +297,9 @@ TEST_F(Objectives, MoreKlMeansLessDrift) {
   place.write_rollouts("rollouts.jsonl", {one});
   place.succeed(2, "score -i deck.ini -o reference.jsonl --as reference");
   std::vector<double> drifts;
-  for (const std::string beta : {"0.001", "1", "100"}) {
+  // Where the KL term outweighs the rest, AdamW's normalised steps no longer see its weight: compared
+  // are weights below that.
+  for (const std::string beta : {"0.0001", "0.003", "0.1"}) {
     const std::string to = "run-" + beta;
     place.succeed(2, "run -i deck.ini -d " + to +
                          " rollouts.file=reference.jsonl rollouts.epochs=6 optimizer.lr=0.003 "

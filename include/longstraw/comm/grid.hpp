@@ -69,7 +69,8 @@ class Grid {
 };
 
 /// Runs `act` on every rank; if it throws on any of them, all ranks throw the `Error` of the lowest
-/// such rank (another exception becomes one). For everything that can fail on some ranks only. Collective over the grid.
+/// such rank (another exception becomes one). For everything that can fail on some ranks only.
+/// Collective over the grid.
 void agree(const Grid& grid, const std::function<void()>& act);
 
 }  // namespace longstraw
