@@ -75,9 +75,9 @@ void check_verify(const Problem& problem, const VerifyOptions& options, const Gr
     const Stepper stepper({grid, ledger, stream, none}, problem.model, problem.settings.objective,
                           problem.settings.stepper);
     require(has_signal(stepper.plan(first_groups(problem))),
-            "verify: no response of the first step has an advantage (all rewards of each group are "
-            "equal), so its gradient is zero - take another step by rollouts.shuffle=true "
-            "run.seed=N, or more groups a step");
+            "verify: no response of the first step has a gradient (rewards are equal within each "
+            "group, or all tokens masked) - take another step by rollouts.shuffle=true run.seed=N, "
+            "or more groups a step");
   });
   if (options.against.empty()) return;
   const auto stored = open_gradients(options.against, shapes_of(problem.model.parameters), grid);
@@ -87,6 +87,18 @@ void check_verify(const Problem& problem, const VerifyOptions& options, const Gr
   });
 }
 
+void log_verify_memory(const Problem& problem, const VerifyOptions& options, const Grid& grid) {
+  // weights and gradient whole, a reduced gradient cut over the ranks or two; for differences the
+  // weights and a direction
+  const auto size = static_cast<double>(problem.model.parameters.size() * size_of(DType::float64));
+  const double bytes = size * ((options.directions > 0 ? 4 : 2) + 2.0 / grid.size());
+  log(Level::info,
+      "  verify     {} a rank for weights, gradients and directions in float64, beside the "
+      "prompt's "
+      "state and the activations of a block",
+      bytes_text(bytes));
+}
+
 VerifyReport verify(const Problem& problem, const VerifyOptions& options, const Grid& grid) {
   const Timer timer;
   Ledger ledger;
@@ -94,8 +106,9 @@ VerifyReport verify(const Problem& problem, const VerifyOptions& options, const 
   Progress progress(verify_work(problem, options.directions, grid),
                     on_terminal() && grid.rank() == 0);
   const DType type = problem.settings.precision;
-  VerifyReport report{
-      .ranks = grid.size(), .precision = type, .groups = std::ssize(first_groups(problem))};
+  VerifyReport report{.ranks = grid.size(), .precision = type};
+  for (const Group* group : first_groups(problem))
+    ++report.groups, report.responses += std::ssize(group->responses);
   ReducedGradient exact;
   {
     FirstStep step(problem, type, grid, ledger, progress);

@@ -44,6 +44,9 @@ struct VerifyReport {
 /// Collective over `grid`.
 void check_verify(const Problem& problem, const VerifyOptions& options, const Grid& grid);
 
+/// A line for the header.
+void log_verify_memory(const Problem& problem, const VerifyOptions& options, const Grid& grid);
+
 /// Collective over `grid`.
 VerifyReport verify(const Problem& problem, const VerifyOptions& options, const Grid& grid);
 
