@@ -297,8 +297,8 @@ TEST_F(Objectives, MoreKlMeansLessDrift) {
   place.write_rollouts("rollouts.jsonl", {one});
   place.succeed(2, "score -i deck.ini -o reference.jsonl --as reference");
   std::vector<double> drifts;
-  // Where the KL term outweighs the rest, AdamW's normalised steps no longer see its weight: compared
-  // are weights below that.
+  // Where the KL term outweighs the rest, AdamW's normalised steps no longer see its weight:
+  // compared are weights below that.
   for (const std::string beta : {"0.0001", "0.003", "0.1"}) {
     const std::string to = "run-" + beta;
     place.succeed(2, "run -i deck.ini -d " + to +
