@@ -179,7 +179,7 @@ TEST(Verify, RefusesWhatItCannotCompareBeforeItComputes) {
   Problem equal = problem_of(Golden("hybrid"), "plain", DType::float64);
   for (Group& group : equal.rollouts.groups)
     for (Response& response : group.responses) response.reward = 1;
-  expect_parts(refused(equal, ""), {"first step", "advantage"});
+  expect_parts(refused(equal, ""), {"first step", "rewards"});
 }
 
 TEST(Verify, TellsPeopleAndProgramsTheSame) {
