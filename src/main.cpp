@@ -113,6 +113,7 @@ int verify_command(const Arguments& arguments, const Problem& problem, const Gri
   if (!arguments.output.empty()) check_output(arguments.output, grid);
   check_verify(problem, options, grid);
   log_header(problem, grid);
+  log_verify_memory(problem, options, grid);
   if (arguments.check_only) {
     log(Level::info, "checked: this verification can start; nothing was written");
     return 0;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace longstraw {
@@ -140,9 +141,10 @@ void Progress::done(TickKind kind, int64_t tokens, const std::string& where) {
   const double now = timer_.seconds();
   if (now - spoke_ < (terminal_ ? 0.5 : 30.0) || done_ <= 0) return;
   spoke_ = now;
-  const std::string line = str(
-      "{}  {:.0f} %  {}  {:.0f} tokens/s  {} left", where, 100 * done_ / work_, name_of(kind),
-      static_cast<double>(tokens_) / now, seconds_text(now * std::max(work_ - done_, 0.0) / done_));
+  const std::string line =
+      str("{}  {:.0f} %  {}  {:.0f} tokens/s  {} left", where, std::min(100 * done_ / work_, 100.0),
+          name_of(kind), static_cast<double>(tokens_) / now,
+          seconds_text(now * std::max(work_ - done_, 0.0) / done_));
   if (terminal_)
     log_transient(line);
   else

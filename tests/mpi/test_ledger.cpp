@@ -123,6 +123,19 @@ TEST(LedgerOfAStep, ExactAddsPageGradientsSavedStatesAndBoundaryGradients) {
   }
 }
 
+// Short responses: the largest block is then the prompt's when it is walked, at whose start pages,
+// their gradients and saved states are all there.
+TEST(LedgerOfAStep, ExactGrowsWithThePromptByPagesTheirGradientsAndSavedStates) {
+  const auto peak = [](int64_t prompt) {
+    return peak_of(GradientMode::exact, {.prompt = prompt, .responses = {2, 3}});
+  };
+  const auto blocks = [](int64_t prompt) { return (prompt - 1 + block - 1) / block; };
+  // The block that the walk starts with is a whole one.
+  const int64_t few = 2 * block + 1, many = 9 * block + 1;
+  EXPECT_EQ(peak(many).total - peak(few).total, 2 * (page_bytes(many - 1) - page_bytes(few - 1)) +
+                                                    (blocks(many) - blocks(few)) * state_bytes());
+}
+
 TEST(LedgerOfAStep, FrozenHasNoGradientOfThePrompt) {
   const Peak peak = peak_of(GradientMode::frozen, {.prompt = 70, .responses = {11, 4}});
   EXPECT_FALSE(peak.by_label.contains("boundary gradient"));

@@ -15,7 +15,7 @@ inline double norm(const std::vector<double>& v) {
 
 struct SlopeCheck {
   int directions = 8;
-  double h = 1e-6;          // of the weights' norm
+  double h = 1e-7;          // of the weights' norm
   double tolerance = 1e-6;  // of the slope, or of that along a typical direction if it is larger
 };
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "longstraw/sim/distance.hpp"
-#include "longstraw/sim/run.hpp"
+#include "longstraw/sim/first_step.hpp"
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,27 +14,7 @@ namespace longstraw {
 
 struct VerifyOptions {
   int64_t directions = 2;  ///< random ones, beside that of the gradient itself; 0: no differences
-  std::string against;     ///< gradient-STEP.h5 of another run; empty: none
-};
-
-/// A figure and what it must stay below, with the reason.
-struct Bound {
-  double value = 0;
-  double limit = 0;
-  std::string reason;
-  bool held() const { return value <= limit; }
-};
-
-/// The derivative of the loss along a direction of length 1, once by the gradient and once by the
-/// losses at weights + h d and weights - h d.
-struct DifferenceCheck {
-  DType precision = DType::float64;
-  std::string direction;
-  double h = 0;
-  double by_gradient = 0;
-  double by_loss = 0;
-  Bound error;         ///< relative to the larger of by_gradient and the typical |g| / sqrt(n)
-  bool smooth = true;  ///< no token passes a clip between the two sides, so that the bound counts
+  std::string against{};   ///< gradient-STEP.h5 of another run; empty: none
 };
 
 /// Two gradients that should differ by rounding.
@@ -63,6 +43,9 @@ struct VerifyReport {
 /// Refuses options that this problem cannot be verified with, before anything is computed.
 /// Collective over `grid`.
 void check_verify(const Problem& problem, const VerifyOptions& options, const Grid& grid);
+
+/// A line for the header.
+void log_verify_memory(const Problem& problem, const VerifyOptions& options, const Grid& grid);
 
 /// Collective over `grid`.
 VerifyReport verify(const Problem& problem, const VerifyOptions& options, const Grid& grid);
