@@ -142,6 +142,17 @@ double Grid::sum(double value) const {
   return value;
 }
 
+void Grid::sum(std::span<uint64_t> values) const {
+  const Activity::Collective here(*activity_, "sum");
+  constexpr int64_t most = largest_message / int64_t{sizeof(uint64_t)};
+  for (int64_t begin = 0; begin < std::ssize(values); begin += most) {
+    const auto part = values.subspan(begin, std::min(most, std::ssize(values) - begin));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_UINT64_T,
+                            MPI_SUM, comm_),
+              "MPI_Allreduce");
+  }
+}
+
 double Grid::max(double value) const {
   const auto all = gather(value);
   return *std::max_element(all.begin(), all.end());

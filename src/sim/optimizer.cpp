@@ -54,6 +54,20 @@ Optimizer::Optimizer(Ledger& ledger, const Grid& grid, const Parameters& paramet
       m_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})),
       v_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})) {}
 
+void Optimizer::fields(DumpFields& fields, const ParameterList& list) {
+  fields.number("optimizer/updates", updates_, "updates of the weights so far");
+  const auto moment = [&](const char* name, const char* meaning, const Tensor& values) {
+    for (const Parameter& p : list.all())
+      fields.placed({.path = str("optimizer/{}/{}", name, p.name),
+                     .type = values.type(),
+                     .extents = p.shape,
+                     .meaning = meaning},
+                    flat_pieces({p.offset, p.offset + p.size}, values, mine_.begin, mine_));
+  };
+  moment("first_moment", "AdamW: running mean of the gradient", m_);
+  moment("second_moment", "AdamW: running mean of the squared gradient", v_);
+}
+
 void Optimizer::update(Stream& stream, const Parameters& parameters,
                        const ReducedGradient& gradient, double norm, double lr) {
   const Tensor mine = parameters.weights().rows(mine_.begin, mine_.end);

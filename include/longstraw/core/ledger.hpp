@@ -25,6 +25,8 @@ class Ledger {
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
   /// Starts the peaks anew from what is held now.
   void reset_peaks();
+  /// Peaks that were reached earlier, by label; "total" is that of the sum.
+  void raise_peaks(const std::map<std::string, int64_t>& peaks);
 
  private:
   Entry total_;

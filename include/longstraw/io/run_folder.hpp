@@ -2,7 +2,9 @@
 #pragma once
 
 #include "longstraw/comm/grid.hpp"
+#include "longstraw/io/folder_lock.hpp"
 
+#include <memory>
 #include <string>
 
 namespace longstraw {
