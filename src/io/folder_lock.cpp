@@ -4,7 +4,6 @@
 #include "longstraw/core/log.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,9 +17,24 @@ namespace {
 
 enum class Taken { yes, by_another, never };  // never: the file system has no locks
 
+// The whole file, by this opening of it rather than by process: closing another one of the same
+// file frees nothing.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 Taken take(int descriptor) {
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return Taken::yes;
-  return errno == EWOULDBLOCK || errno == EACCES ? Taken::by_another : Taken::never;
+  auto lock = whole_file();
+  if (::fcntl(descriptor, F_OFD_SETLK, &lock) == 0) return Taken::yes;
+  return errno == EAGAIN || errno == EACCES ? Taken::by_another : Taken::never;
+}
+
+bool is_taken(int descriptor) {
+  auto lock = whole_file();
+  return ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 std::string holder(int descriptor) {
@@ -84,9 +98,9 @@ FolderLock::~FolderLock() {
 }
 
 void FolderLock::check(const std::string& folder) {
-  const int descriptor = ::open((folder + "/.lock").c_str(), O_RDWR | O_CLOEXEC);
+  const int descriptor = ::open((folder + "/.lock").c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return;
-  if (take(descriptor) == Taken::by_another) refuse(folder, descriptor);
+  if (is_taken(descriptor)) refuse(folder, descriptor);
   ::close(descriptor);
 }
 

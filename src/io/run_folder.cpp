@@ -1,7 +1,9 @@
 #include "longstraw/io/run_folder.hpp"
 
 #include "longstraw/io/file.hpp"
+#include "longstraw/io/hdf5.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 
 namespace longstraw {
@@ -16,8 +18,26 @@ fs::path existing_parent(fs::path path) {
   return path;
 }
 
+// Some file systems have no locks, and HDF5 will not open a file there unless it is told to.
+void check_hdf5(const std::string& folder) {
+  const std::string file = folder + "/.longstraw-probe.h5";
+  std::error_code ignored;
+  try {
+    { const auto made = h5::create_file(file); }
+    const auto opened = h5::open_file(file);
+  } catch (const Error& error) {
+    fs::remove(file, ignored);
+    const char* locking = std::getenv("HDF5_USE_FILE_LOCKING");
+    throw Error(
+        str("HDF5 cannot work there: {}; HDF5_USE_FILE_LOCKING is {}, FALSE keeps it from "
+            "locking files",
+            error.what(), locking == nullptr ? "not set" : locking));
+  }
+  fs::remove(file, ignored);
+}
+
 // Refusals of a folder have the exit status of arguments.
-void check_here(const std::string& path) {
+void check_contents(const std::string& path) {
   std::error_code failed;
   for (const char* name : {"history.jsonl", "weights"})
     require(!fs::exists(path + "/" + name, failed),
@@ -29,6 +49,7 @@ void check_here(const std::string& path) {
           str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);
   try {
     check_writable(parent.string());
+    check_hdf5(parent.string());
   } catch (const Error& error) {
     throw Error(str("run folder {}: {} - choose another with -d", path, error.what()), 2);
   }
@@ -38,7 +59,10 @@ void check_here(const std::string& path) {
 
 void RunFolder::check(const std::string& path, const Grid& grid) {
   agree(grid, [&] {
-    if (grid.rank() == 0) check_here(fs::absolute(path).lexically_normal().string());
+    if (grid.rank() != 0) return;
+    const std::string folder = fs::absolute(path).lexically_normal().string();
+    FolderLock::check(folder);
+    check_contents(folder);
   });
 }
 
@@ -47,13 +71,15 @@ RunFolder::RunFolder(const std::string& path, const std::string& deck, const Gri
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   agree(grid, [&] {
     if (grid.rank() != 0) return;
-    check_here(path_);
+    FolderLock::check(path_);
+    check_contents(path_);
     std::error_code failed;
     fs::create_directories(path_, failed);
     require(!failed,
             str("cannot make run folder {} ({}) - choose another with -d", path_, failed.message()),
             2);
-    check_here(path_);
+    lock_ = std::make_unique<FolderLock>(path_);
+    check_contents(path_);
     write_text(path_ + "/deck.ini", deck);
   });
 }

@@ -9,10 +9,12 @@
 
 namespace longstraw {
 
+/// Rank 0 holds the folder's lock for as long as this lives.
 class RunFolder {
  public:
-  /// Refuses a folder that cannot be made or written to, or that holds history or weights of
-  /// another run; leaves nothing behind. Collective over `grid`.
+  /// Refuses a folder that another job works in, that cannot be made or written to, in which HDF5
+  /// cannot work, or that holds history or weights of another run; leaves nothing behind.
+  /// Collective over `grid`.
   static void check(const std::string& path, const Grid& grid);
 
   /// Checks and makes the folder, and puts `deck` there as deck.ini. Collective over `grid`.
@@ -27,6 +29,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  std::unique_ptr<FolderLock> lock_;
 };
 
 }  // namespace longstraw
