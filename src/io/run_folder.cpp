@@ -3,17 +3,29 @@
 #include "longstraw/io/file.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 namespace longstraw {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* deck_name = "/deck.ini";
+constexpr std::string_view deck_mark = "# Completed by LongStraw: the deck of this run";
+
 // The nearest folder that exists: `path` itself, or where it would be made.
 fs::path existing_parent(fs::path path) {
   std::error_code failed;
   while (!fs::exists(path, failed) && path.has_relative_path()) path = path.parent_path();
   return path;
+}
+
+// Whether the deck at `path` is what an earlier run left, which came to nothing.
+bool written_by_a_run(const std::string& path) {
+  std::string start(deck_mark.size(), ' ');
+  std::ifstream(path, std::ios::binary).read(start.data(), std::ssize(start));
+  return start == deck_mark;
 }
 
 // Refusals of a folder have the exit status of arguments.
@@ -24,6 +36,11 @@ void check_here(const std::string& path) {
             str("run folder {} holds {} of another run - choose another with -d, or remove it",
                 path, name),
             2);
+  require(!fs::exists(path + deck_name, failed) || written_by_a_run(path + deck_name),
+          str("run folder {} holds a deck.ini of yours, which a run would replace by its completed "
+              "one - choose another with -d",
+              path),
+          2);
   const auto parent = existing_parent(path);
   require(fs::is_directory(parent, failed),
           str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);
@@ -54,7 +71,7 @@ RunFolder::RunFolder(const std::string& path, const std::string& deck, const Gri
             str("cannot make run folder {} ({}) - choose another with -d", path_, failed.message()),
             2);
     check_here(path_);
-    write_text(path_ + "/deck.ini", deck);
+    write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });
 }
 

@@ -29,7 +29,7 @@ TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   const Grid grid = Grid::world();
   const RunFolder run(folder / "a/b/run/", "[a]\nb = 1\n", grid);
   EXPECT_EQ(run.path(), folder / "a/b/run");
-  EXPECT_EQ(get(run.path() + "/deck.ini"), "[a]\nb = 1\n");
+  EXPECT_THAT(get(run.path() + "/deck.ini"), testing::EndsWith(" filled in.\n[a]\nb = 1\n"));
   EXPECT_EQ(run.gradients(12), run.path() + "/gradient-12.h5");
   EXPECT_EQ(run.weights(), run.path() + "/weights");
   EXPECT_EQ(run.log(), run.path() + "/log");
@@ -47,6 +47,17 @@ TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {
   expect_parts(refused.message, {path, "another run", "-d"});
   EXPECT_TRUE(refused.everywhere);
   EXPECT_NE(refusal_of([&] { RunFolder(path, "", grid); }).message, "");
+}
+
+TEST(RunFolder, WithADeckOfTheUsersIsRefused) {
+  const TemporaryFolder folder;
+  const Grid grid = Grid::world();
+  folder.prepare([&] { support::put(folder / "deck.ini", "# mine\n[a]\nb = 1\n"); });
+  const auto refused = refusal_of([&] { RunFolder::check(folder.path(), grid); });
+  EXPECT_EQ(refused.status, 2);
+  expect_parts(refused.message, {folder.path(), "deck.ini of yours", "-d"});
+  EXPECT_NE(refusal_of([&] { RunFolder(folder.path(), "", grid); }).message, "");
+  EXPECT_EQ(get(folder / "deck.ini"), "# mine\n[a]\nb = 1\n");
 }
 
 TEST(RunFolder, CheckLeavesNothingBehind) {

@@ -10,10 +10,10 @@ namespace longstraw {
 class RunFolder {
  public:
   /// Refuses a folder that cannot be made or written to, or that holds history or weights of
-  /// another run; leaves nothing behind. Collective over `grid`.
+  /// another run or a deck.ini that no run wrote; leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, const Grid& grid);
 
-  /// Checks and makes the folder, and puts `deck` there as deck.ini. Collective over `grid`.
+  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective over `grid`.
   RunFolder(const std::string& path, const std::string& deck, const Grid& grid);
 
   /// Absolute.
