@@ -64,11 +64,7 @@ Problem open_problem(const Settings& settings, const Grid& grid) {
   agree(grid, [&] {
     check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab);
     check_lengths(problem);
-    const auto groups = static_cast<int64_t>(problem.rollouts.groups.size());
-    require(settings.rollouts.groups_per_step <= groups,
-            str("rollouts.groups_per_step = {}, but {} has {} groups",
-                settings.rollouts.groups_per_step, problem.rollouts.file, groups),
-            2);
+    check_steps(settings, std::ssize(problem.rollouts.groups));
   });
   return problem;
 }

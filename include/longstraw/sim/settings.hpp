@@ -25,6 +25,12 @@ struct Settings {
 /// Reads every key of the deck that a command uses, in the order of `input/defaults.ini`.
 Settings read_settings(Deck& deck);
 
+/// Optimizer steps that the epochs have over so many groups; the largest number if there are more.
+int64_t steps_in_epochs(const RolloutSettings& rollouts, int64_t groups);
+/// Refuses more groups a step than there are, more steps than the epochs have, and more than a run
+/// can list.
+void check_steps(const Settings& settings, int64_t groups);
+
 /// Indices of the rollouts' groups by step: epochs one after the other, `groups_per_step` at a time
 /// (the last step of an epoch may have fewer), in the order of the file, or shuffled by (seed,
 /// epoch).
