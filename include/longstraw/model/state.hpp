@@ -65,7 +65,7 @@ class SequenceState {
 
  private:
   std::vector<LayerState> layers_;
-  std::vector<int64_t> positions_;
+  std::vector<int64_t, LedgerAllocator<int64_t>> positions_;
 };
 
 /// Gradient of one layer's state: of the pages from some page on, and of the carried states at the
