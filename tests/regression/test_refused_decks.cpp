@@ -52,7 +52,11 @@ TEST_F(RefusedDecks, ValuesOutsideTheirRangeAreNamed) {
   expect_deck("[objective]\nnorm_adv_by_std = yes\n", {"norm_adv_by_std = yes", "true or false"});
   expect_deck("[objective]\nloss_agg_mode = seq-mean-token-sum-norm\n",
               {"objective.loss_scale_factor", "set it"});
+  expect_deck("[optimizer]\neps = 0\n", {"optimizer.eps = 0", "at least"});
   expect_deck("[rollouts]\ngroups_per_step = 2\n", {"groups_per_step = 2", "1 group"});
+  expect_deck("[rollouts]\nepochs = 3\n[run]\nsteps = 4\n",
+              {"run.steps = 4", "3 epoch(s) of 1 group(s), 1 a step, have 3", "rollouts.epochs"});
+  expect_deck("[rollouts]\nepochs = 9223372036854775807\n", {"rollouts.epochs", "run.steps"});
 }
 
 TEST_F(RefusedDecks, LinesThatAreNoDeckAreNamed) {
