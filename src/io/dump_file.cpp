@@ -162,7 +162,7 @@ void DumpFileWriter::lay_out() const {
 
 void DumpFileWriter::write_values() {
   h5::File file;
-  agree(grid_, [&] { file = h5::modify_parallel_file(temporary(), grid_.comm()); });
+  agree(grid_, [&] { file = h5::modify_parallel_file(temporary(), grid_); });
   std::vector<uint64_t> parts;
   agree(grid_, [&] {
     for (const Item& item : items_) write_item(file, item);

@@ -109,9 +109,9 @@ File create_file(const std::string& path) {
               "cannot create HDF5 file " + path);
 }
 
-File modify_parallel_file(const std::string& path, MPI_Comm comm) {
+File modify_parallel_file(const std::string& path, const Grid& grid) {
   const auto access = access_properties();
-  check_h5(H5Pset_fapl_mpio(access, comm, MPI_INFO_NULL), "parallel access");
+  check_h5(H5Pset_fapl_mpio(access, grid.comm(), MPI_INFO_NULL), "parallel access");
   return File(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), "cannot open HDF5 file " + path);
 }
 

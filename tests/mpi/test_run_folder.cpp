@@ -99,7 +99,7 @@ TEST(History, AppendsOneLineAStep) {
   const Grid grid = Grid::world();
   const std::string path = folder / "history.jsonl";
   {
-    History history(path, grid);
+    History history(path, "", grid);
     history.append({{"step", 1}, {"loss", 0.1}, {"bytes_peak", {{"z", 5}, {"a", 6}}}});
     grid.barrier();
     EXPECT_EQ(get(path), "{\"step\":1,\"loss\":0.1,\"bytes_peak\":{\"z\":5,\"a\":6}}\n");
@@ -107,12 +107,15 @@ TEST(History, AppendsOneLineAStep) {
     history.append({{"step", 2}, {"loss", NAN}});
   }
   {
-    History history(path, grid);
+    History history(path, "{\"step\":2,\"loss\":null}\n", grid);  // after a restart
     history.append({{"step", 3}});
+    const std::string text = history.text();
+    if (grid.rank() == 0) {
+      EXPECT_EQ(text, "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
+    }
   }
   grid.barrier();
-  EXPECT_EQ(get(path).substr(get(path).find("{\"step\":2")),
-            "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
+  EXPECT_EQ(get(path), "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
   expect_parts(refusal_of([&] { History(folder / "no/history", "", grid); }).message,
                {folder / "no/history"});
 }

@@ -1,6 +1,7 @@
 // HDF5 handles that close themselves, and the check around every HDF5 call.
 #pragma once
 
+#include "longstraw/comm/grid.hpp"
 #include "longstraw/core/check.hpp"
 #include "longstraw/core/split.hpp"
 #include "longstraw/core/tensor.hpp"
@@ -53,8 +54,8 @@ File open_file(const std::string& path);
 /// A new file; an older one of this name is replaced.
 File create_file(const std::string& path);
 
-/// An existing file, whose values all ranks of `comm` write together. Collective over `comm`.
-File modify_parallel_file(const std::string& path, MPI_Comm comm);
+/// An existing file, whose values all ranks write together. Collective over `grid`.
+File modify_parallel_file(const std::string& path, const Grid& grid);
 /// An existing file, for one rank to write.
 File modify_file(const std::string& path);
 
