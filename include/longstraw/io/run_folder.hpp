@@ -3,6 +3,7 @@
 
 #include "longstraw/comm/grid.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace longstraw {
@@ -13,7 +14,11 @@ class RunFolder {
   /// another run or a deck.ini that no run wrote; leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, const Grid& grid);
 
-  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective over `grid`.
+  /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
+  static void check_room(const std::string& path, int64_t bytes, const Grid& grid);
+
+  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective
+  /// over `grid`.
   RunFolder(const std::string& path, const std::string& deck, const Grid& grid);
 
   /// Absolute.
