@@ -99,6 +99,12 @@ std::string read_text(const std::string& path, int64_t largest) {
   return text;
 }
 
+void check_regular(const std::string& path) {
+  std::error_code failed;
+  require(!std::filesystem::exists(path, failed) || std::filesystem::is_regular_file(path, failed),
+          "{} is no regular file", path);
+}
+
 // Asking the system for permission is not enough: quotas, read-only mounts and root tell otherwise.
 void check_writable(const std::string& folder) {
   const std::string file = folder + "/.longstraw-probe";

@@ -60,6 +60,21 @@ void RunFolder::check(const std::string& path, Earlier earlier, const Grid& grid
   });
 }
 
+void RunFolder::check_room(const std::string& path, int64_t bytes, const Grid& grid) {
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    const auto parent = existing_parent(fs::absolute(path).lexically_normal());
+    std::error_code failed;
+    const auto room = fs::space(parent, failed).available;
+    require(
+        failed || room >= static_cast<uintmax_t>(bytes),
+        str("run folder {}: its weights and gradients take {} bytes, {} are free in {} - choose "
+            "another with -d",
+            path, bytes, room, parent.string()),
+        2);
+  });
+}
+
 RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string& deck,
                      const Grid& grid)
     : path_(fs::absolute(path).lexically_normal().string()) {

@@ -119,6 +119,13 @@ po::options_description options_of(const std::string& command) {
   return options;
 }
 
+// An empty path is a shell variable that is not set, more often than not.
+void refuse_empty(const std::string& command, const po::variables_map& map) {
+  for (const char* option : {"input", "dir", "output", "against"})
+    if (map.contains(option) && map[option].as<std::string>().empty())
+      refuse(str("longstraw {}: --{} is empty", command, option));
+}
+
 po::variables_map parsed(const std::string& command, const std::vector<std::string>& words) {
   po::variables_map map;
   try {
@@ -134,6 +141,7 @@ po::variables_map parsed(const std::string& command, const std::vector<std::stri
   } catch (const po::error& error) {
     refuse(str("longstraw {}: {}", command, error.what()));
   }
+  refuse_empty(command, map);
   return map;
 }
 
@@ -206,9 +214,9 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   }
   if (command == "inspect") {
     arguments.command = Command::inspect;
-    if (!map.contains("arguments") || map["arguments"].as<std::vector<std::string>>().size() != 1)
-      refuse("longstraw inspect: one folder or file is needed");
-    arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
+    if (map.contains("arguments") && map["arguments"].as<std::vector<std::string>>().size() == 1)
+      arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
+    if (arguments.target.empty()) refuse("longstraw inspect: one folder or file is needed");
     return arguments;
   }
   take_deck_arguments(arguments, command, map);

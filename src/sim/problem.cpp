@@ -1,6 +1,7 @@
 #include "longstraw/sim/problem.hpp"
 #include "longstraw/core/log.hpp"
 #include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/weights.hpp"
@@ -55,7 +56,10 @@ std::string gradient_text(const Problem& problem) {
 Problem open_problem(const Settings& settings, const Grid& grid) {
   Checkpoint checkpoint = Checkpoint::open(settings.checkpoint, grid);
   std::optional<Model> model;
-  agree(grid, [&] { model.emplace(open_model(checkpoint)); });
+  agree(grid, [&] {
+    model.emplace(open_model(checkpoint));
+    if (grid.rank() == 0) check_regular(settings.rollouts.file);
+  });
   Problem problem{
       .settings = settings,
       .checkpoint = std::move(checkpoint),

@@ -98,11 +98,14 @@ nlohmann::ordered_json history_line(const StepReport& r) {
 std::string step_line(const StepReport& r, int64_t steps) {
   const StepSummary& s = r.summary;
   const auto tokens = static_cast<double>(s.prompt_tokens + s.response_tokens);
+  // Some NaN carry a sign, which says nothing.
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
   std::string line =
       str("step {}/{}  reward {:.4f}  loss {:.3e}  grad_norm {:.3e}  entropy {:.3f}  lr {:.2e}  "
           "{}  {:.0f} tokens/s  peak {}",
-          r.step + 1, steps, s.reward_mean, s.loss, r.grad_norm, s.entropy, r.lr,
-          seconds_text(r.seconds.total()), tokens / std::max(r.seconds.total(), 1e-9),
+          r.step + 1, steps, s.reward_mean, unsigned_nan(s.loss), unsigned_nan(r.grad_norm),
+          unsigned_nan(s.entropy), r.lr, seconds_text(r.seconds.total()),
+          tokens / std::max(r.seconds.total(), 1e-9),
           bytes_text(static_cast<double>(r.bytes_peak.at("total"))));
   if (r.outcome != StepOutcome::updated) line += str("  ({})", name_of(r.outcome));
   return line;

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include <sys/stat.h>
@@ -71,6 +72,18 @@ TEST(RunFolder, CheckLeavesNothingBehind) {
   const TemporaryFolder folder;
   RunFolder::check(folder / "a/b", RunFolder::Earlier::refused, Grid::world());
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// Trial 24, before any work.
+TEST(RunFolder, OnADiskWithoutRoomIsRefused) {
+  const TemporaryFolder folder;
+  const Grid grid = Grid::world();
+  RunFolder::check_room(folder / "a/b", 1000, grid);
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const auto refused = refusal_of([&] { RunFolder::check_room(folder / "a/b", most, grid); });
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(refused.everywhere);
+  expect_parts(refused.message, {folder / "a/b", str("take {} bytes", most), "free", "-d"});
 }
 
 // Trial 52. Root may write anywhere but where the system has no files to make, such as /proc.

@@ -44,7 +44,8 @@ TEST_F(RefusedDecks, UnknownKeysNameTheNearest) {
 }
 
 TEST_F(RefusedDecks, ValuesOutsideTheirRangeAreNamed) {
-  expect_deck("[optimizer]\nlr = -1\n", {"deck.ini line 6", "optimizer.lr = -1", "at least 0"});
+  expect_deck("[optimizer]\nlr = -1\n", {"deck.ini line 6", "optimizer.lr = -1", "0 to 10"});
+  expect_deck("[optimizer]\nlr = 1e300\n", {"optimizer.lr = 1e300", "0 to 10"});
   expect_deck("[optimizer]\nlr = nan\n", {"line 6", "optimizer.lr = nan", "expected a number"});
   expect_deck("[parallel]\nblock_tokens = 0\n", {"line 6", "parallel.block_tokens = 0", "1 to"});
   expect_deck("[parallel]\nblock_tokens = 1e3\n", {"block_tokens = 1e3", "whole number"});

@@ -35,6 +35,8 @@ class DiskFile {
 
 /// The whole of a text file; refuses one larger than `largest` bytes.
 std::string read_text(const std::string& path, int64_t largest);
+/// Refuses what is there but no regular file: reading a pipe or a device may never end.
+void check_regular(const std::string& path);
 /// Refuses a folder in which no file can be made, by making one and removing it again.
 void check_writable(const std::string& folder);
 /// Takes room on the disk for all of the file at `path`, which may have holes; refuses, naming

@@ -3,6 +3,7 @@
 
 #include "longstraw/comm/grid.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace longstraw {
@@ -15,6 +16,9 @@ class RunFolder {
   /// Refuses a folder that cannot be made or written to, or that holds history, weights or dumps of
   /// another run or a deck.ini that no run wrote; leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, Earlier earlier, const Grid& grid);
+
+  /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
+  static void check_room(const std::string& path, int64_t bytes, const Grid& grid);
 
   /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective
   /// over `grid`.
