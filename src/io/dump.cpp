@@ -15,15 +15,6 @@ int64_t elements_of(const std::vector<int64_t>& extents) {
   return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
 
-int64_t bytes_of(const DumpArray& array) {
-  return elements_of(array.extents) * size_of(array.type);
-}
-
-int64_t stored_rows(const GrownArrays& stored, const std::string& life, const std::string& path) {
-  const auto found = stored.arrays.find(path);
-  return stored.life != life || found == stored.arrays.end() ? 0 : found->second.rows;
-}
-
 // The part of the pieces of an array that lies in elements `range`, placed from its start.
 std::vector<DumpPiece> inside(std::span<const DumpPiece> pieces, Range range) {
   std::vector<DumpPiece> parts;
@@ -44,32 +35,6 @@ std::string file_name(const std::string& life, int64_t ticks) {
 }
 
 }  // namespace
-
-// ---- bytes
-
-void DumpBytes::number(const std::string&, int64_t&, std::string_view) { bytes_ += 8; }
-
-void DumpBytes::text(const std::string&, std::string& value, std::string_view) {
-  bytes_ += std::ssize(value);
-}
-
-void DumpBytes::numbers(const std::string&, std::vector<double>& values, std::string_view) {
-  bytes_ += std::ssize(values) * 8;
-}
-
-void DumpBytes::placed(const DumpArray& array, std::span<const DumpPiece>) {
-  bytes_ += bytes_of(array);
-}
-
-void DumpBytes::grown(const DumpArray& array, std::span<const DumpPiece>, const std::string& life) {
-  const int64_t rows = array.extents.at(0);
-  bytes_ += bytes_of(array) / std::max<int64_t>(rows, 1) *
-            (rows - stored_rows(stored_, life, array.path));
-}
-
-void DumpBytes::contributed(const DumpArray& array, std::span<const DumpPiece>) {
-  bytes_ += bytes_of(array) * grid_.size();
-}
 
 // ---- writing
 
@@ -92,14 +57,7 @@ void DumpWriter::text(const std::string& path, std::string& value, std::string_v
 
 void DumpWriter::numbers(const std::string& path, std::vector<double>& values,
                          std::string_view meaning) {
-  const auto count = static_cast<int64_t>(values.size());
-  const DumpPiece piece{.values = Tensor(values.data(), DType::float64, {count}),
-                        .own = grid_.rank() == 0};
-  main_.array({.path = path,
-               .type = DType::float64,
-               .extents = {count},
-               .meaning = std::string(meaning)},
-              std::span(&piece, 1));
+  main_.numbers(path, values, meaning);
 }
 
 void DumpWriter::placed(const DumpArray& array, std::span<const DumpPiece> pieces) {
@@ -184,9 +142,8 @@ void DumpReader::check_content() const {
       }
     for (const auto& path : main_->paths())
       check(*main_, path,
-            main_->is_reference(path)
-                ? in_segments[path]
-                : main_->computed_sum(path, grid_.size(), grid_.rank()));
+            main_->is_reference(path) ? in_segments[path]
+                                      : main_->computed_sum(path, grid_.size(), grid_.rank()));
   });
   grid_.sum(found);
   agree(grid_, [&] {
@@ -249,7 +206,8 @@ void DumpReader::grown(const DumpArray& array, std::span<const DumpPiece> pieces
 void DumpReader::contributed(const DumpArray& array, std::span<const DumpPiece> pieces) {
   agree(grid_, [&] {
     const auto found = main_->extents(array.path);
-    require(!found.empty() && found[0] > 0, "{}: {} has no contributions", main_->path(), array.path);
+    require(!found.empty() && found[0] > 0, "{}: {} has no contributions", main_->path(),
+            array.path);
     auto extents = array.extents;
     extents.insert(extents.begin(), found[0]);
     check_extents(*main_, array.path, extents);

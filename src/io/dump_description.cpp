@@ -39,7 +39,8 @@ void visit(const h5::File& file, const std::string& group, int depth, const Visi
   require(depth < 16, "groups are nested too deeply at {}", group);
   for (const auto& name : h5::names(file, group)) {
     const std::string path = group == "/" ? name : group + "/" + name;
-    const hid_t object = h5::check_h5(H5Oopen(file, path.c_str(), H5P_DEFAULT), "cannot open " + path);
+    const hid_t object =
+        h5::check_h5(H5Oopen(file, path.c_str(), H5P_DEFAULT), "cannot open " + path);
     const h5::Handle<H5Oclose> owner(object, path);
     const bool is_dataset = H5Iget_type(object) == H5I_DATASET;
     act(path, object, is_dataset);

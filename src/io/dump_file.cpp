@@ -29,173 +29,211 @@ h5::Type text_type(const std::string& value) {
   return type;
 }
 
-}  // namespace
-
-// ---- writing
-
-DumpFileWriter::DumpFileWriter(const std::string& path, const Grid& grid)
-    : grid_(grid), path_(path) {
-  agree(grid, [&] { file_ = h5::create_parallel_file(path_ + ".tmp", grid.comm()); });
-  attribute("format", dump_format);
-  attribute("program", str("LongStraw {}", version_text));
-}
-
-DumpFileWriter::~DumpFileWriter() {
-  if (completed_) return;
-  file_ = {};
-  std::error_code ignored;
-  if (grid_.rank() == 0) std::filesystem::remove(path_ + ".tmp", ignored);
-}
-
-void DumpFileWriter::attribute(const std::string& name, const std::string& value) {
-  agree(grid_, [&] { h5::write_attribute(file_, name, value); });
-}
-
-void DumpFileWriter::attribute(const std::string& name, int64_t value) {
-  agree(grid_, [&] { h5::write_attribute(file_, name, value); });
-}
-
-h5::Dataset DumpFileWriter::create(const DumpArray& array, hid_t type, const h5::Space& space) {
+h5::Dataset create_dataset(const h5::File& file, const DumpArray& array, hid_t type,
+                           const h5::Space& space) {
   const h5::Properties links(H5Pcreate(H5P_LINK_CREATE), "properties");
   h5::check_h5(H5Pset_create_intermediate_group(links, 1), "properties");
-  // Every element is written; without the time of day, the same state is the same file.
+  // Every element is written, at a place that is set now; without the time of day, the same state
+  // is the same file.
   const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
+  h5::check_h5(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "properties");
   h5::check_h5(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "properties");
   h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
-  h5::Dataset set(
-      H5Dcreate2(file_, array.path.c_str(), type, space, links, properties, H5P_DEFAULT),
-      "cannot create dataset " + array.path);
+  h5::Dataset set(H5Dcreate2(file, array.path.c_str(), type, space, links, properties, H5P_DEFAULT),
+                  "cannot create dataset " + array.path);
   h5::write_attribute(set, "meaning", array.meaning);
   return set;
 }
 
+}  // namespace
+
+// ---- writing
+
+void DumpFileWriter::attribute(const std::string& name, const std::string& value) {
+  attributes_.emplace_back(name, value);
+}
+
 void DumpFileWriter::number(const std::string& path, int64_t value, std::string_view meaning) {
-  agree(grid_, [&] {
-    const auto set = create({.path = path, .extents = {}, .meaning = std::string(meaning)},
-                            H5T_NATIVE_INT64, space_of({}));
-    if (grid_.rank() != 0) return;
-    h5::check_h5(H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value),
-                 "cannot write " + path);
-    sums_[path] = content_sum(&value, 1, sizeof value, 0);
-  });
+  items_.push_back({.kind = Kind::number,
+                    .array = {.path = path, .extents = {}, .meaning = std::string(meaning)},
+                    .number = value});
 }
 
 void DumpFileWriter::text(const std::string& path, const std::string& value,
                           std::string_view meaning) {
-  agree(grid_, [&] {
-    const auto type = text_type(value);
-    const auto set = create({.path = path, .extents = {}, .meaning = std::string(meaning)}, type,
-                            space_of({}));
-    if (grid_.rank() != 0) return;
-    h5::check_h5(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.c_str()),
-                 "cannot write " + path);
-    sums_[path] = content_sum(value.data(), std::ssize(value), 1, 0);
-  });
-  bytes_ += std::ssize(value);
+  items_.push_back({.kind = Kind::text,
+                    .array = {.path = path, .extents = {}, .meaning = std::string(meaning)},
+                    .text = value});
 }
 
-void DumpFileWriter::write_pieces(const h5::Dataset& set, const DumpArray& array,
-                                  std::span<const DumpPiece> pieces, int64_t sum_offset) {
-  uint64_t& sum = sums_[array.path];
-  for (const DumpPiece& piece : pieces) {
-    if (piece.values.empty()) continue;
-    LONGSTRAW_ASSERT(piece.values.contiguous());
-    h5::write_flat(set, piece.first, piece.values, array.path);
-    sum += content_sum(piece.values.raw(), piece.values.size(), size_of(array.type),
-                       piece.first + sum_offset);
-  }
+void DumpFileWriter::numbers(const std::string& path, std::span<const double> values,
+                             std::string_view meaning) {
+  items_.push_back({.kind = Kind::array,
+                    .array = {.path = path,
+                              .type = DType::float64,
+                              .extents = {std::ssize(values)},
+                              .meaning = std::string(meaning)},
+                    .numbers = {values.begin(), values.end()}});
+  Item& item = items_.back();
+  if (grid_.rank() == 0)
+    item.pieces = {{.values = Tensor(item.numbers.data(), DType::float64, {std::ssize(values)})}};
 }
 
 void DumpFileWriter::array(const DumpArray& array, std::span<const DumpPiece> pieces,
                            int64_t first_row) {
-  agree(grid_, [&] {
-    const auto set = create(array, h5::memory_type(array.type), space_of(array.extents));
-    if (first_row > 0) h5::write_attribute(set, "first_row", first_row);
-    std::vector<DumpPiece> own;
-    for (const DumpPiece& piece : pieces)
-      if (piece.own) own.push_back(piece);
-    write_pieces(set, array, own, first_row * product(array.extents, 1));
-  });
-  bytes_ += product(array.extents) * size_of(array.type);
+  items_.push_back({.kind = Kind::array, .array = array, .first_row = first_row});
+  for (const DumpPiece& piece : pieces)
+    if (piece.own) items_.back().pieces.push_back(piece);
 }
 
 void DumpFileWriter::contributions(const DumpArray& array, std::span<const DumpPiece> pieces) {
   DumpArray stored = array;
   stored.extents.insert(stored.extents.begin(), grid_.size());
-  const int64_t size = product(array.extents), offset = grid_.rank() * size;
-  agree(grid_, [&] {
-    const auto set = create(stored, h5::memory_type(array.type), space_of(stored.extents));
-    h5::write_attribute(set, "contributing_ranks", int64_t{grid_.size()});
-    int64_t held = 0;
-    std::vector<DumpPiece> all;
-    for (const DumpPiece& piece : pieces) {
-      held += piece.values.size();
-      all.push_back({.first = offset + piece.first, .values = piece.values});
-    }
-    if (held == size) return write_pieces(set, stored, all, 0);
-    // What the rank does not hold is zero, and is written too.
-    std::vector<std::byte> buffer(size * size_of(array.type));
-    for (const DumpPiece& piece : pieces)
-      if (!piece.values.empty())
-        std::memcpy(buffer.data() + piece.first * size_of(array.type), piece.values.raw(),
-                    piece.values.bytes());
-    const DumpPiece whole{.first = offset, .values = Tensor(buffer.data(), array.type, {size})};
-    write_pieces(set, stored, std::span(&whole, 1), 0);
-  });
-  bytes_ += grid_.size() * size * size_of(array.type);
+  items_.push_back({.kind = Kind::contributions,
+                    .array = std::move(stored),
+                    .pieces = {pieces.begin(), pieces.end()}});
 }
 
 void DumpFileWriter::reference(const DumpArray& array) {
-  agree(grid_, [&] {
-    const h5::Space none(H5Screate(H5S_NULL), "no extents");
-    const auto set = create(array, h5::memory_type(array.type), none);
-    h5::write_attribute(set, "rows", array.extents.at(0));
-  });
+  items_.push_back({.kind = Kind::reference, .array = array});
 }
 
-void DumpFileWriter::set_sum(const std::string& path, uint64_t sum) { given_[path] = sum; }
+int64_t DumpFileWriter::bytes() const {
+  int64_t bytes = 0;
+  for (const Item& item : items_) switch (item.kind) {
+      case Kind::number: bytes += sizeof item.number; break;
+      case Kind::text: bytes += std::ssize(item.text); break;
+      case Kind::array:
+      case Kind::contributions:
+        bytes += product(item.array.extents) * size_of(item.array.type);
+        break;
+      case Kind::reference: break;
+    }
+  return bytes;
+}
 
 std::map<std::string, uint64_t> DumpFileWriter::complete() {
-  std::vector<uint64_t> sums;
-  for (const auto& [path, sum] : sums_) sums.push_back(sum);
-  // Every rank has the same paths, but for values of rank 0: those are taken from there.
-  std::string paths;
-  for (const auto& [path, sum] : sums_) paths += path + '\n';
-  paths = grid_.broadcast(paths, 0);
-  std::vector<std::string> names;
-  std::vector<uint64_t> parts;
-  for (size_t at = 0; at < paths.size();) {
-    const size_t end = paths.find('\n', at);
-    names.push_back(paths.substr(at, end - at));
-    const auto found = sums_.find(names.back());
-    parts.push_back(found == sums_.end() ? 0 : found->second);
-    at = end + 1;
+  try {
+    agree(grid_, [&] {
+      if (grid_.rank() == 0) lay_out();
+    });
+    write_values();
+    agree(grid_, [&] {
+      if (grid_.rank() == 0) add_sums();
+    });
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (grid_.rank() == 0) std::filesystem::remove(temporary(), ignored);
+    throw;
   }
-  grid_.sum(parts);
-  sums_.clear();
-  for (size_t i = 0; i < names.size(); ++i) sums_[names[i]] = parts[i];
-  for (const auto& [path, sum] : given_) sums_[path] = sum;
-  agree(grid_, [&] { file_.reset("cannot close " + path_); });
-  agree(grid_, [&] {
-    if (grid_.rank() == 0) add_sums_and_close();
-  });
-  completed_ = true;
   return sums_;
 }
 
-void DumpFileWriter::add_sums_and_close() {
-  const std::string temporary = path_ + ".tmp";
-  {
-    h5::File file = h5::modify_file(temporary);
-    for (const auto& [path, sum] : sums_) {
-      const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
-      h5::write_attribute(set, "checksum", static_cast<int64_t>(sum));
+void DumpFileWriter::lay_out() const {
+  h5::File file = h5::create_file(temporary());
+  h5::write_attribute(file, "format", dump_format);
+  h5::write_attribute(file, "program", str("LongStraw {}", version_text));
+  for (const auto& [name, value] : attributes_) h5::write_attribute(file, name, value);
+  for (const Item& item : items_) {
+    const std::string& path = item.array.path;
+    if (item.kind == Kind::number) {
+      create_dataset(file, item.array, H5T_NATIVE_INT64, space_of({}));
+    } else if (item.kind == Kind::text) {
+      create_dataset(file, item.array, text_type(item.text), space_of({}));
+    } else if (item.kind == Kind::reference) {
+      const h5::Space none(H5Screate(H5S_NULL), "no extents");
+      const auto set = create_dataset(file, item.array, h5::memory_type(item.array.type), none);
+      h5::write_attribute(set, "rows", item.array.extents.at(0));
+    } else {
+      const auto set = create_dataset(file, item.array, h5::memory_type(item.array.type),
+                                      space_of(item.array.extents));
+      if (item.first_row > 0) h5::write_attribute(set, "first_row", item.first_row);
+      if (item.kind == Kind::contributions)
+        h5::write_attribute(set, "contributing_ranks", item.array.extents[0]);
     }
-    h5::write_attribute(file, "metadata_checksum", static_cast<int64_t>(described_sum(file)));
-    file.reset("cannot close " + path_);
+    // The attribute is there before its value, which is known at the end.
+    const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+    h5::write_attribute(set, "checksum", int64_t{0});
   }
-  DiskFile::append(temporary).sync();
-  move_into_place(temporary, path_);
+  h5::write_attribute(file, "metadata_checksum", int64_t{0});
+  file.reset("cannot close " + temporary());
+  take_room(temporary());
+}
+
+void DumpFileWriter::write_values() {
+  h5::File file;
+  agree(grid_, [&] { file = h5::modify_parallel_file(temporary(), grid_); });
+  std::vector<uint64_t> parts;
+  agree(grid_, [&] {
+    for (const Item& item : items_) write_item(file, item);
+  });
+  for (const Item& item : items_) parts.push_back(sums_[item.array.path]);
+  agree(grid_, [&] { file.reset("cannot close " + temporary()); });
+  grid_.sum(parts);
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].kind != Kind::reference) sums_[items_[i].array.path] = parts[i];
+}
+
+void DumpFileWriter::write_item(const h5::File& file, const Item& item) {
+  const std::string& path = item.array.path;
+  if (item.kind == Kind::array) return write_pieces(file, item, item.pieces);
+  if (item.kind == Kind::contributions) {
+    const int64_t size = product(item.array.extents, 1), offset = grid_.rank() * size;
+    int64_t held = 0;
+    std::vector<DumpPiece> all;
+    for (const DumpPiece& piece : item.pieces) {
+      held += piece.values.size();
+      all.push_back({.first = offset + piece.first, .values = piece.values});
+    }
+    if (held == size) return write_pieces(file, item, all);
+    // What the rank does not hold is zero, and is written too.
+    std::vector<std::byte> buffer(size * size_of(item.array.type));
+    for (const DumpPiece& piece : item.pieces)
+      if (!piece.values.empty())
+        std::memcpy(buffer.data() + piece.first * size_of(item.array.type), piece.values.raw(),
+                    piece.values.bytes());
+    const DumpPiece whole{.first = offset,
+                          .values = Tensor(buffer.data(), item.array.type, {size})};
+    return write_pieces(file, item, std::span(&whole, 1));
+  }
+  if (grid_.rank() != 0 || item.kind == Kind::reference) return;
+  const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+  if (item.kind == Kind::number) {
+    h5::check_h5(H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &item.number),
+                 "cannot write " + path);
+    sums_[path] = content_sum(&item.number, 1, sizeof item.number, 0);
+  } else {
+    const auto type = text_type(item.text);
+    h5::check_h5(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, item.text.c_str()),
+                 "cannot write " + path);
+    sums_[path] = content_sum(item.text.data(), std::ssize(item.text), 1, 0);
+  }
+}
+
+void DumpFileWriter::write_pieces(const h5::File& file, const Item& item,
+                                  std::span<const DumpPiece> pieces) {
+  const std::string& path = item.array.path;
+  const int64_t offset = item.first_row * product(item.array.extents, 1);
+  const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+  uint64_t& sum = sums_[path];
+  for (const DumpPiece& piece : pieces) {
+    if (piece.values.empty()) continue;
+    LONGSTRAW_ASSERT(piece.values.contiguous());
+    h5::write_flat(set, piece.first, piece.values, path);
+    sum += content_sum(piece.values.raw(), piece.values.size(), size_of(item.array.type),
+                       piece.first + offset);
+  }
+}
+
+void DumpFileWriter::add_sums() const {
+  h5::File file = h5::modify_file(temporary());
+  for (const Item& item : items_)
+    h5::set_attribute(file, item.array.path, "checksum",
+                      static_cast<int64_t>(sums_.at(item.array.path)));
+  h5::set_attribute(file, "/", "metadata_checksum", static_cast<int64_t>(described_sum(file)));
+  file.reset("cannot close " + temporary());
+  DiskFile::append(temporary()).sync();
+  move_into_place(temporary(), path_);
 }
 
 // ---- reading

@@ -13,9 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What HDF5 adds to the content: structures of a few hundred bytes a dataset.
-constexpr int64_t structures = int64_t{1} << 20;
-
 bool is_dump(const fs::path& file) {
   return file.filename().string().starts_with("dump-") && file.extension() == ".h5";
 }
@@ -52,22 +49,15 @@ void DumpFolder::go_on_from(const DumpReader& dump) {
     stored_ = dump.stored();
 }
 
-void DumpFolder::make_room(int64_t bytes) const {
+int64_t DumpFolder::write(int64_t ticks, int64_t keep,
+                          const std::function<void(DumpFields&)>& list) {
   agree(grid_, [&] {
     if (grid_.rank() != 0) return;
     std::error_code failed;
     fs::create_directories(path_, failed);
     require(!failed, "cannot make folder {} ({})", path_, failed.message());
     for (const auto& file : unfinished()) fs::remove(file, failed);
-    check_room(path_, bytes + structures);
   });
-}
-
-int64_t DumpFolder::write(int64_t ticks, int64_t keep,
-                          const std::function<void(DumpFields&)>& list) {
-  DumpBytes size(grid_, stored_);
-  list(size);
-  make_room(size.bytes());
   DumpWriter writer(path_, ticks, grid_, stored_);
   list(writer);
   stored_ = writer.complete();

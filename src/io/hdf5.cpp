@@ -44,7 +44,8 @@ void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vect
   const auto slab = [&](Range rows) {
     std::vector<hsize_t> start = prefix, count(at, 1);
     start.push_back(rows.begin), count.push_back(rows.size());
-    for (size_t d = at + 1; d < extents.size(); ++d) start.push_back(0), count.push_back(extents[d]);
+    for (size_t d = at + 1; d < extents.size(); ++d)
+      start.push_back(0), count.push_back(extents[d]);
     check_h5(H5Sselect_hyperslab(space, how, start.data(), nullptr, count.data(), nullptr),
              "selection");
     how = H5S_SELECT_OR;
@@ -55,8 +56,7 @@ void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vect
     add_flat(space, extents, std::move(next), elements, how);
   };
   const int64_t first = range.begin / row, last = range.end / row;
-  if (first == last)
-    return inside(first, {range.begin - first * row, range.end - first * row});
+  if (first == last) return inside(first, {range.begin - first * row, range.end - first * row});
   const int64_t whole = (range.begin + row - 1) / row;
   if (whole > first) inside(first, {range.begin - first * row, row});
   if (last > whole) slab({whole, last});
@@ -79,8 +79,7 @@ void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values, 
   const Tensor flat = values.reshape({values.size()});
   for (int64_t begin = 0; begin < flat.size(); begin += most) {
     const Tensor part = flat.rows(begin, std::min(begin + most, flat.size()));
-    if (!extents.empty())
-      select_flat(file, extents, {first + begin, first + begin + part.size()});
+    if (!extents.empty()) select_flat(file, extents, {first + begin, first + begin + part.size()});
     const hsize_t elements = part.size();
     const Space memory(H5Screate_simple(1, &elements, nullptr), "selection");
     act(file, memory, part);
@@ -110,11 +109,10 @@ File create_file(const std::string& path) {
               "cannot create HDF5 file " + path);
 }
 
-File create_parallel_file(const std::string& path, MPI_Comm comm) {
+File modify_parallel_file(const std::string& path, const Grid& grid) {
   const auto access = access_properties();
-  check_h5(H5Pset_fapl_mpio(access, comm, MPI_INFO_NULL), "parallel access");
-  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
-              "cannot create HDF5 file " + path);
+  check_h5(H5Pset_fapl_mpio(access, grid.comm(), MPI_INFO_NULL), "parallel access");
+  return File(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), "cannot open HDF5 file " + path);
 }
 
 File modify_file(const std::string& path) {
@@ -196,6 +194,13 @@ void write_attribute(hid_t object, const std::string& name, int64_t value) {
   const Attribute attribute(
       H5Acreate2(object, name.c_str(), H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT),
       "cannot create attribute " + name);
+  check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
+}
+
+void set_attribute(const File& file, const std::string& path, const std::string& name,
+                   int64_t value) {
+  const Handle<H5Oclose> object(H5Oopen(file, path.c_str(), H5P_DEFAULT), path);
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
   check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
 }
 

@@ -114,17 +114,12 @@ StateShape DeltaMixer::state_shape(const Grid& grid) const {
   const int64_t wide = channels(heads), all = 2 * key_heads_ * key_dim_ + value_heads_ * value_dim_;
   const int64_t head = key_dim_ * value_dim_;
   StateShape::Carried recurrent{
-      .label = "recurrent",
-      .gradient_label = "recurrent gradient",
-      .extents = {heads.values.size(), key_dim_, value_dim_},
-      .whole_extents = {value_heads_, key_dim_, value_dim_},
-      .stretches = {{.whole = heads.values.begin * head, .size = heads.values.size() * head}}};
-  StateShape::Carried conv{.label = "conv",
-                           .gradient_label = "conv gradient",
-                           .extents = {1, taps_ - 1, wide},
-                           .whole_extents = {taps_ - 1, all},
-                           .stretches = {},
-                           .shared = true};
+      "recurrent", "recurrent gradient", {heads.values.size(), key_dim_, value_dim_}, {}, {}};
+  recurrent.whole_extents = {value_heads_, key_dim_, value_dim_};
+  recurrent.stretches = {{.whole = heads.values.begin * head, .size = heads.values.size() * head}};
+  StateShape::Carried conv{"conv", "conv gradient", {1, taps_ - 1, wide}, {}, {}};
+  conv.whole_extents = {taps_ - 1, all};
+  conv.shared = true;
   // The first key head may have its first value head on a lower rank, which then owns it.
   const bool first_is_own =
       heads.keys.size() == 0 || heads.values.begin == heads.keys.begin * heads.map.values_per_key;

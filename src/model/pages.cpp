@@ -16,9 +16,8 @@ void add_pieces(std::vector<DumpPiece>& pieces, const Tensor& page, int64_t firs
     const int64_t from = std::max(position, wanted.begin);
     const int64_t to = std::min(position + end - begin, wanted.end);
     if (from < to)
-      pieces.push_back(
-          {.first = (from - wanted.begin) * page.row_size(),
-           .values = page.rows(begin + from - position, begin + to - position)});
+      pieces.push_back({.first = (from - wanted.begin) * page.row_size(),
+                        .values = page.rows(begin + from - position, begin + to - position)});
     begin = end;
   }
 }

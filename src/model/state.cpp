@@ -23,7 +23,7 @@ std::vector<Field> copies(const std::vector<Field>& fields, const Context& conte
 
 SequenceState::SequenceState(const Context& context, const std::vector<StateShape>& shapes,
                              int64_t page_rows)
-    : shapes_(shapes) {
+    : shapes_(shapes), positions_(LedgerAllocator<int64_t>(context.ledger, "positions")) {
   for (const StateShape& shape : shapes) {
     LayerState layer;
     for (const auto& p : shape.paged)
@@ -38,6 +38,7 @@ SequenceState::SequenceState(const Context& context, const std::vector<StateShap
 void SequenceState::open(int64_t rows) {
   for (LayerState& layer : layers_)
     for (PagedRows& paged : layer.paged) paged.open(rows);
+  positions_.reserve(positions_.size() + rows);
 }
 
 void SequenceState::enter(const Block& block) {

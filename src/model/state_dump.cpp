@@ -18,9 +18,8 @@ std::vector<DumpPiece> pieces_of(const StateShape::Carried& shape, const Tensor&
   const Tensor flat = values.reshape({values.size()});
   std::vector<DumpPiece> pieces;
   for (const auto& s : shape.stretches)
-    pieces.push_back({.first = first + s.whole,
-                      .values = flat.rows(s.local, s.local + s.size),
-                      .own = s.own});
+    pieces.push_back(
+        {.first = first + s.whole, .values = flat.rows(s.local, s.local + s.size), .own = s.own});
   return pieces;
 }
 
@@ -40,8 +39,9 @@ void gradient_field(DumpFields& fields, const std::string& path, const StateShap
   const DumpArray array{.path = path,
                         .type = values.type(),
                         .extents = shape.whole_extents,
-                        .meaning = "gradient of the carried state at the block boundary that "
-                                   "backward has reached"};
+                        .meaning =
+                            "gradient of the carried state at the block boundary that "
+                            "backward has reached"};
   if (shape.shared)
     fields.contributed(array, pieces_of(shape, values));
   else

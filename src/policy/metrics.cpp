@@ -50,8 +50,9 @@ void StepMetrics::fields(DumpFields& fields, const Grid& grid) {
        .meaning = "sums over the step's counted tokens so far, by contributing rank: weighted "
                   "policy loss, weighted KL, entropy, ratio, clipped low, clipped high, dual "
                   "clipped, importance capped, tokens"},
-      std::vector<DumpPiece>{
-          {.first = 0, .values = {sums_.data(), DType::float64, {count}}, .own = grid.rank() == 0}});
+      std::vector<DumpPiece>{{.first = 0,
+                              .values = {sums_.data(), DType::float64, {count}},
+                              .own = grid.rank() == 0}});
   std::vector<double> ratio_max{grid.max(ratio_max_)};
   fields.numbers("step/ratio_max", ratio_max, "largest ratio of the step's counted tokens so far");
   ratio_max_ = ratio_max[0];

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string_view>
 
 namespace longstraw {
 namespace {
@@ -16,14 +18,16 @@ using nlohmann::json;
 
 // Log-probabilities above zero by more than any rounding of a log-softmax.
 constexpr double largest_logprob = 1e-3;
-constexpr std::array non_numbers = {"-Infinity", "Infinity", "NaN"};
+constexpr std::array<std::string_view, 3> non_numbers = {"-Infinity", "Infinity", "NaN"};
+// What a quoted non-number starts with while a line passes through `write_scored`.
+constexpr std::string_view passing = "\\u0001";
 
 json parsed_line(const std::string& text, const std::string& where) {
   const auto parse = [](const std::string& line) { return json::parse(line); };
   try {
     try {
       return parse(text);
-    } catch (const json::parse_error&) {
+    } catch (const json::exception&) {
       return parse(with_quoted_non_numbers(text));
     }
   } catch (const json::exception& error) {
@@ -147,9 +151,36 @@ Response parsed_response(const json& object, std::string where, size_t position)
   return response;
 }
 
+// The non-number or number that starts at `at`; empty if none does.
+std::string_view word_at(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at);
+  for (const std::string_view word : non_numbers)
+    if (rest.starts_with(word)) return word;
+  if (rest[0] != '-' && (rest[0] < '0' || rest[0] > '9')) return {};
+  return rest.substr(0, rest.find_first_not_of("0123456789+-.eE"));
+}
+
+// Whether a number fits a double.
+bool is_finite(std::string_view word) {
+  return std::isfinite(std::strtod(std::string(word).c_str(), nullptr));
+}
+
+// Undoes `with_quoted_non_numbers(..., passing)` in a line written since.
+std::string with_bare_non_numbers(const std::string& line) {
+  const std::string start = str("\"{}", passing);
+  std::string bare;
+  size_t done = 0;
+  for (size_t at; (at = line.find(start, done)) != std::string::npos;) {
+    const size_t word = at + start.size(), end = line.find('"', word);
+    bare += line.substr(done, at - done) + line.substr(word, end - word);
+    done = end + 1;
+  }
+  return bare + line.substr(done);
+}
+
 }  // namespace
 
-std::string with_quoted_non_numbers(const std::string& text) {
+std::string with_quoted_non_numbers(const std::string& text, std::string_view mark) {
   std::string quoted;
   quoted.reserve(text.size());
   bool inside = false;
@@ -158,16 +189,10 @@ std::string with_quoted_non_numbers(const std::string& text) {
       quoted += text[i++];
     } else if (text[i] == '"') {
       inside = !inside;
-    } else if (!inside) {
-      const auto word =
-          std::find_if(non_numbers.begin(), non_numbers.end(), [&](std::string_view candidate) {
-            return text.compare(i, candidate.size(), candidate) == 0;
-          });
-      if (word != non_numbers.end()) {
-        quoted += str("\"{}\"", *word);
-        i += std::string_view(*word).size() - 1;
-        continue;
-      }
+    } else if (const auto word = inside ? std::string_view() : word_at(text, i); !word.empty()) {
+      quoted += is_finite(word) ? std::string(word) : str("\"{}{}\"", mark, word);
+      i += word.size() - 1;
+      continue;
     }
     quoted += text[i];
   }
@@ -210,14 +235,16 @@ void write_scored(const std::string& from, const std::string& to, const std::str
   while (std::getline(in, text)) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     auto group = ordered_json::parse(text, nullptr, false);
-    if (group.is_discarded()) group = ordered_json::parse(with_quoted_non_numbers(text));
+    const bool strict = !group.is_discarded();
+    if (!strict) group = ordered_json::parse(with_quoted_non_numbers(text, passing));
     for (auto& response : group.at("responses")) {
       const auto id = response.find("id");
       if (id == response.end()) continue;
       const auto found = scores.find(id->is_string() ? id->get<std::string>() : id->dump());
       if (found != scores.end()) response[key] = found->second;
     }
-    out << group.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+    const auto line = group.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    out << (strict ? line : with_bare_non_numbers(line)) << '\n';
   }
   out.close();
   std::error_code failed;

@@ -2,6 +2,7 @@
 
 #include "longstraw/core/check.hpp"
 #include "longstraw/core/version.hpp"
+#include "longstraw/sim/time_limit.hpp"
 
 #include <boost/program_options.hpp>
 
@@ -23,19 +24,35 @@ constexpr const char* overview =
   longstraw --version                         version and facts about the build
   longstraw COMMAND --help                    options of a command
 
-Exit status: 0 finished, 1 failed, 2 bad deck or arguments.)";
+Exit status: 0 finished, 1 failed, 2 bad deck or arguments, 3 stopped in time with
+a good dump: submit again.)";
 
 constexpr const char* run_help =
-    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-n] [section.key=value ...]
+    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-r auto|latest|FILE]
+           [-t HH:MM:SS] [-n] [section.key=value ...]
 
 Takes the checkpoint and the rollouts that the deck names through all steps and
 writes to DIR: weights/ (a Hugging Face folder like the checkpoint), history.jsonl
-(a JSON object a step), deck.ini (the deck with all defaults), log.
+(a JSON object a step), dumps/ (to go on from), deck.ini (with all defaults), log.
 
   -i, --input FILE   the deck: INI sections, see input/defaults.ini for every key
   -d, --dir DIR      run folder to make (default: run)
+  -r, --restart auto       go on from the run folder's latest dump, or start anew where
+                           there is none: the same command for every submission
+                latest     from the latest dump, which must be there
+                FILE       from this dump
+  --force            go on although the deck or the rollouts give the run another
+                     meaning (from dumps between two steps)
+  -t, --time HH:MM:SS
+                     stop in time, with a dump: counted from the start of the Slurm job,
+                     else of the program (also D-HH:MM:SS, MM:SS, or minutes). The end
+                     of the Slurm job is heeded without it
   -n, --check        check everything that can be found without computing, and stop
   section.key=value  replaces what the deck says
+
+A run also stops at its next tick, dumps, and ends with status 3 on SIGTERM, SIGINT,
+SIGUSR1 or SIGUSR2 to any one rank (a second signal ends it at once, without a dump)
+and when a file named stop appears in DIR. mpirun passes SIGUSR1 and SIGUSR2 on.
 
 Any number of ranks gives the same result up to rounding; the same number, the
 same bits. First try:  mpirun -n 2 longstraw run -i input/recall.ini)";
@@ -99,7 +116,9 @@ po::options_description options_of(const std::string& command) {
   add("help,h", "")("arguments", po::value<std::vector<std::string>>());
   if (command == "inspect") return options;
   add("input,i", po::value<std::string>())("check,n", "");
-  if (command == "run") add("dir,d", po::value<std::string>()->default_value("run"));
+  if (command == "run")
+    add("dir,d", po::value<std::string>()->default_value("run"))(
+        "restart,r", po::value<std::string>())("force", "")("time,t", po::value<std::string>());
   if (command == "score")
     add("output,o", po::value<std::string>())("as",
                                               po::value<std::string>()->default_value("policy"));
@@ -107,6 +126,13 @@ po::options_description options_of(const std::string& command) {
     add("output,o", po::value<std::string>())("directions", po::value<int64_t>()->default_value(2))(
         "against", po::value<std::string>());
   return options;
+}
+
+// An empty path is a shell variable that is not set, more often than not.
+void refuse_empty(const std::string& command, const po::variables_map& map) {
+  for (const char* option : {"input", "dir", "output", "against"})
+    if (map.contains(option) && map[option].as<std::string>().empty())
+      refuse(str("longstraw {}: --{} is empty", command, option));
 }
 
 po::variables_map parsed(const std::string& command, const std::vector<std::string>& words) {
@@ -124,6 +150,7 @@ po::variables_map parsed(const std::string& command, const std::vector<std::stri
   } catch (const po::error& error) {
     refuse(str("longstraw {}: {}", command, error.what()));
   }
+  refuse_empty(command, map);
   return map;
 }
 
@@ -138,6 +165,29 @@ void take_deck_arguments(Arguments& arguments, const std::string& command,
       refuse(str("longstraw {}: \"{}\" is neither an option nor section.key=value", command, word));
     arguments.overrides.push_back(word);
   }
+}
+
+int64_t time_limit(const std::string& text) {
+  try {
+    return parse_duration(text);
+  } catch (const Error& error) {
+    refuse(str("longstraw run: -t {}", error.what()));
+  }
+}
+
+void take_run_arguments(Arguments& arguments, const po::variables_map& map) {
+  arguments.folder = map["dir"].as<std::string>();
+  if (map.contains("time")) arguments.time_limit = time_limit(map["time"].as<std::string>());
+  arguments.restart.force = map.contains("force");
+  if (!map.contains("restart")) {
+    if (arguments.restart.force) refuse("longstraw run: --force is for a restart (-r)");
+    return;
+  }
+  const auto from = map["restart"].as<std::string>();
+  arguments.restart.from = from == "auto"     ? Restart::automatic
+                           : from == "latest" ? Restart::latest
+                                              : Restart::file;
+  if (arguments.restart.from == Restart::file) arguments.restart.file = from;
 }
 
 void take_score_arguments(Arguments& arguments, const po::variables_map& map) {
@@ -182,15 +232,15 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   }
   if (command == "inspect") {
     arguments.command = Command::inspect;
-    if (!map.contains("arguments") || map["arguments"].as<std::vector<std::string>>().size() != 1)
-      refuse("longstraw inspect: one folder or file is needed");
-    arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
+    if (map.contains("arguments") && map["arguments"].as<std::vector<std::string>>().size() == 1)
+      arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
+    if (arguments.target.empty()) refuse("longstraw inspect: one folder or file is needed");
     return arguments;
   }
   take_deck_arguments(arguments, command, map);
   if (command == "run") {
     arguments.command = Command::run;
-    arguments.folder = map["dir"].as<std::string>();
+    take_run_arguments(arguments, map);
   } else if (command == "score") {
     arguments.command = Command::score;
     take_score_arguments(arguments, map);

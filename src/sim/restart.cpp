@@ -10,7 +10,8 @@
 namespace longstraw {
 namespace {
 
-bool starts_with_one_of(const std::string& key, std::initializer_list<std::string_view> beginnings) {
+bool starts_with_one_of(const std::string& key,
+                        std::initializer_list<std::string_view> beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(),
                      [&](std::string_view beginning) { return key.starts_with(beginning); });
 }
@@ -39,11 +40,11 @@ void refuse(const std::string& dump, const std::string& why) {
 // What was changed is taken when it is forced, between two steps.
 void require_forced(const std::string& dump, const std::string& what, bool between_steps,
                     bool force) {
-  if (!force)
-    refuse(dump, what + " - change it back, start a new run, or take it by --force");
+  if (!force) refuse(dump, what + " - change it back, start a new run, or take it by --force");
   if (!between_steps)
-    refuse(dump, what + ", and the dump lies within a step - take one that was written between "
-                        "steps, or change it back");
+    refuse(dump, what +
+                     ", and the dump lies within a step - take one that was written between "
+                     "steps, or change it back");
   log(Level::warning, "restart: {} (taken by --force)", what);
 }
 
@@ -52,10 +53,10 @@ void require_forced(const std::string& dump, const std::string& what, bool betwe
 MayChange may_change(const std::string& key) {
   if (starts_with_one_of(key, {"model.precision"})) return MayChange::no;
   // Where model and rollouts lie may change; what they hold is compared.
-  if (starts_with_one_of(key, {"optimizer.", "dump.", "output.", "model.checkpoint",
-                               "rollouts.file", "run.steps", "run.watchdog_seconds",
-                               "parallel.page_tokens", "parallel.weights",
-                               "gradient.prompt_checkpoint_every"}))
+  if (starts_with_one_of(
+          key, {"optimizer.", "dump.", "output.", "model.checkpoint", "rollouts.file", "run.steps",
+                "run.watchdog_seconds", "parallel.page_tokens", "parallel.weights",
+                "gradient.prompt_checkpoint_every"}))
     return MayChange::yes;
   return MayChange::forced;
 }
@@ -73,9 +74,8 @@ std::optional<std::string> find_dump(const RestartRequest& request, const DumpFo
     found = folder.latest();
   agree(grid, [&] {
     if (request.from == Restart::latest && !found)
-      throw Error(str("-r latest: {} has no dump - start with -r auto, or without -r",
-                      folder.path()),
-                  2);
+      throw Error(
+          str("-r latest: {} has no dump - start with -r auto, or without -r", folder.path()), 2);
     std::error_code failed;
     if (found && grid.rank() == 0 && !std::filesystem::exists(*found, failed))
       throw Error(str("-r {}: there is no dump {}",

@@ -14,17 +14,19 @@ void Stepper::fields(DumpFields& fields, const Tick& next) {
                 "number in the step of the first response whose replay was not finite; the largest "
                 "integer: none");
   first_nonfinite_ = nonfinite;
-  score_fields(fields, "logprobs/latest", logprobs_);
-  score_fields(fields, "logprobs/first", first_logprobs_);
+  score_fields(fields);
   int64_t begun = gradient_begun_;
-  fields.number("step/gradient_begun", begun, "1: the step's gradient is in the dump; 0: it is zero");
+  fields.number("step/gradient_begun", begun,
+                "1: the step's gradient is in the dump; 0: it is zero");
   gradient_begun_ = begun != 0;
   if (gradient_begun_) context_.parameters.gradient_fields(fields, context_.grid);
   if (next.kind != TickKind::update && !starts_group(next, plan(groups_)))
     group_fields(fields, next);
 }
 
-void Stepper::score_fields(DumpFields& fields, const std::string& path, Scores& scores) const {
+namespace {
+
+void scores_field(DumpFields& fields, const std::string& path, Scores& scores) {
   auto lengths = nlohmann::json::array();
   std::vector<double> values;
   for (const auto& [id, logprobs] : scores) {
@@ -43,6 +45,13 @@ void Stepper::score_fields(DumpFields& fields, const std::string& path, Scores& 
     scores[entry.at(0).get<std::string>()] = {at, at + tokens};
     at += tokens;
   }
+}
+
+}  // namespace
+
+void Stepper::score_fields(DumpFields& fields) {
+  scores_field(fields, "logprobs/latest", logprobs_);
+  scores_field(fields, "logprobs/first", first_logprobs_);
 }
 
 void Stepper::group_fields(DumpFields& fields, const Tick& next) {
@@ -83,8 +92,7 @@ void Stepper::resume_sequence(const Tick& next, int64_t end) {
     }
   };
   if (boundary > 0) run({0, boundary}, std::min(end, boundary));
-  if (end > boundary)
-    run({boundary, boundary + std::ssize(response(next).ids)}, end);
+  if (end > boundary) run({boundary, boundary + std::ssize(response(next).ids)}, end);
 }
 
 // What grows while the prompt is captured and is constant from then on.
@@ -109,7 +117,7 @@ void Stepper::prompt_fields(DumpFields& fields, const Tick& next) {
 
 void Stepper::gradient_fields(DumpFields& fields, const Tick& next) {
   int64_t held = gradient_.has_value();
-  fields.number("group/state_gradient", held, "1: a gradient of the retained state is kept");
+  fields.number("group/has_state_gradient", held, "1: a gradient of the retained state is kept");
   if (held != 0) {
     if (fields.restoring()) begin_gradient(&next);
     const bool exact = settings_.mode == GradientMode::exact;

@@ -71,6 +71,8 @@ TEST_F(RolloutsFile, FaultsOfAResponseAreNamed) {
       {R"("ids": [1], "reward": NaN)", "reward is \"NaN\""},
       {R"("ids": [1], "reward": Infinity)", "reward is \"Infinity\""},
       {R"("ids": [1], "reward": -Infinity)", "reward is \"-Infinity\""},
+      {R"("ids": [1], "reward": 1e999)", "reward is \"1e999\""},
+      {R"("ids": [1], "reward": -0.1e+400)", "reward is \"-0.1e+400\""},
       {R"("ids": [1])", "reward is missing"},
       {R"("ids": [1], "reward": null)", "reward is missing"},
       {R"("ids": [1], "reward": "0.5")", "reward is \"0.5\""},
@@ -89,6 +91,7 @@ TEST_F(RolloutsFile, FaultsOfAResponseAreNamed) {
       {R"("ids": [1], "reward": 1, "ref_logprobs": [-1, -1])", "ref_logprobs has 2"},
       {R"("ids": [1], "reward": 1, "logprobs": [0.1])", "logprobs[0] is 0.1"},
       {R"("ids": [1, 1], "reward": 1, "logprobs": [-1, NaN])", "logprobs[1] is \"NaN\""},
+      {R"("ids": [1, 1], "reward": 1, "logprobs": [-1, -1e999])", "logprobs[1] is \"-1e999\""},
       {R"("ids": [1, 1], "reward": 1, "ref_logprobs": [-1, null])", "ref_logprobs[1] is null"},
       {R"("ids": [1, 1], "reward": 1, "loss_mask": [1])", "loss_mask has 1"},
       {R"("ids": [1, 1], "reward": 1, "loss_mask": [1, 2])", "loss_mask[1] is 2"},
@@ -184,6 +187,8 @@ TEST_F(RolloutsFile, IdsBeyondTheVocabularyAreNamed) {
 TEST(RolloutLines, NonNumbersAreQuotedOutsideTextOnly) {
   EXPECT_EQ(with_quoted_non_numbers(R"({"NaN \" NaN": [NaN, -Infinity,Infinity], "x": "NaN"})"),
             R"({"NaN \" NaN": ["NaN", "-Infinity","Infinity"], "x": "NaN"})");
+  EXPECT_EQ(with_quoted_non_numbers(R"({"1e999": [1e999,-2E+400, 1e-999, 0.00001e312, 1, -]})"),
+            R"({"1e999": ["1e999","-2E+400", 1e-999, 0.00001e312, 1, -]})");
 }
 
 // Damaged lines are refused or read, never anything else.
@@ -245,6 +250,21 @@ TEST_F(RolloutsFile, ScoresAreAddedAndTheRestIsCarriedThrough) {
             (std::vector<double>{-1, -2}));
   expect_parts(refusal_of([&] { write_scored(path_, folder_ / "no/out", "logprobs", {}); }).message,
                {folder_ / "no/out"});
+}
+
+TEST_F(RolloutsFile, NonNumbersAreCarriedThroughAsTheyAre) {
+  support::put(path_, R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],)"
+                      R"("reward":1,"t":"NaN \" NaN\u0001"},{"id":"b","ids":[1],"reward":1e999,)"
+                      R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
+                      "\n");
+  const std::string out = folder_ / "out.jsonl";
+  EXPECT_EQ(load_rollouts(path_, OnBadSample::drop, Grid::world()).dropped_responses, 1);
+  write_scored(path_, out, "logprobs", {{"a", {-1}}});
+  EXPECT_EQ(support::get(out),
+            R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],"reward":1,)"
+            R"("t":"NaN \" NaN\u0001","logprobs":[-1.0]},{"id":"b","ids":[1],"reward":1e999,)"
+            R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
+            "\n");
 }
 
 TEST(RolloutSettings, AreReadFromTheDeck) {

@@ -20,29 +20,8 @@ struct GrownArrays {
   std::map<std::string, Array> arrays;
 };
 
-/// Counts what a dump would add to the disk: content, over all ranks.
-class DumpBytes : public DumpFields {
- public:
-  DumpBytes(const Grid& grid, const GrownArrays& stored) : grid_(grid), stored_(stored) {}
-  int64_t bytes() const { return bytes_; }
-
-  bool restoring() const override { return false; }
-  void number(const std::string& path, int64_t& value, std::string_view meaning) override;
-  void text(const std::string& path, std::string& value, std::string_view meaning) override;
-  void numbers(const std::string& path, std::vector<double>& values,
-               std::string_view meaning) override;
-  void placed(const DumpArray& array, std::span<const DumpPiece> pieces) override;
-  void grown(const DumpArray& array, std::span<const DumpPiece> pieces,
-             const std::string& life) override;
-  void contributed(const DumpArray& array, std::span<const DumpPiece> pieces) override;
-
- private:
-  const Grid& grid_;
-  const GrownArrays& stored_;
-  int64_t bytes_ = 0;
-};
-
-/// Writes one dump.
+/// Writes one dump: fields are listed, then written at once by `complete`, until when they must
+/// stay as they are.
 class DumpWriter : public DumpFields {
  public:
   /// The dump after `ticks` ticks, in `folder`. `stored` is what earlier dumps there hold.

@@ -15,47 +15,58 @@
 
 namespace longstraw {
 
-/// Writes a new file, all ranks together. Every member function is collective over the grid.
+/// A new file: first what it will hold is listed, on every rank alike, then all ranks write it.
+/// Rank 0 lays the file out by itself, so that the ranks together write values only: HDF5's
+/// structures are never changed by several ranks.
 class DumpFileWriter {
  public:
-  /// Writes to `path`.tmp until it is completed.
-  DumpFileWriter(const std::string& path, const Grid& grid);
-  /// Removes what was not completed.
-  ~DumpFileWriter();
-  DumpFileWriter(const DumpFileWriter&) = delete;
-  DumpFileWriter& operator=(const DumpFileWriter&) = delete;
+  DumpFileWriter(std::string path, const Grid& grid) : path_(std::move(path)), grid_(grid) {}
 
   void attribute(const std::string& name, const std::string& value);
-  void attribute(const std::string& name, int64_t value);
   /// Values of rank 0.
   void number(const std::string& path, int64_t value, std::string_view meaning);
   void text(const std::string& path, const std::string& value, std::string_view meaning);
-  /// Own pieces are written. `first_row` is that of the stored rows in a larger array.
+  void numbers(const std::string& path, std::span<const double> values, std::string_view meaning);
+  /// Own pieces are written; what they view must stay until the file is complete. `first_row` is
+  /// that of these rows in a larger array.
   void array(const DumpArray& array, std::span<const DumpPiece> pieces, int64_t first_row = 0);
   /// All pieces are written, as the rank's of [ranks, extents...].
   void contributions(const DumpArray& array, std::span<const DumpPiece> pieces);
-  /// An array that is stored in other files, with this checksum.
+  /// An array that is stored in other files.
   void reference(const DumpArray& array);
-  void set_sum(const std::string& path, uint64_t sum);
+  /// The checksum of an array that is stored in other files.
+  void set_sum(const std::string& path, uint64_t sum) { sums_[path] = sum; }
 
-  /// Adds checksums, puts the file on the disk and in its place. Returns the checksums by path.
+  /// Bytes of content, of all ranks.
+  int64_t bytes() const;
+  /// Writes to `path`.tmp, puts the file on the disk and in its place. Returns the checksums by
+  /// path. Leaves nothing when it fails. Collective over the grid.
   std::map<std::string, uint64_t> complete();
-  /// Bytes of content written so far, of all ranks.
-  int64_t bytes() const { return bytes_; }
 
  private:
-  h5::Dataset create(const DumpArray& array, hid_t type, const h5::Space& space);
-  void write_pieces(const h5::Dataset& set, const DumpArray& array,
-                    std::span<const DumpPiece> pieces, int64_t sum_offset);
-  void add_sums_and_close();
+  enum class Kind { number, text, array, contributions, reference };
+  struct Item {
+    Kind kind;
+    DumpArray array;  // as stored
+    std::vector<DumpPiece> pieces{};
+    int64_t first_row = 0;
+    int64_t number = 0;
+    std::string text{};
+    std::vector<double> numbers{};
+  };
 
-  const Grid& grid_;
+  std::string temporary() const { return path_ + ".tmp"; }
+  void lay_out() const;
+  void write_values();
+  void write_item(const h5::File& file, const Item& item);
+  void write_pieces(const h5::File& file, const Item& item, std::span<const DumpPiece> pieces);
+  void add_sums() const;
+
   std::string path_;
-  h5::File file_;
-  bool completed_ = false;
-  int64_t bytes_ = 0;
-  std::map<std::string, uint64_t> sums_;  // this rank's part
-  std::map<std::string, uint64_t> given_;
+  const Grid& grid_;
+  std::vector<std::pair<std::string, std::string>> attributes_;
+  std::vector<Item> items_;
+  std::map<std::string, uint64_t> sums_;
 };
 
 /// Reads such a file; every rank opens it for itself.

@@ -31,7 +31,6 @@ class DumpFolder {
   void go_on_from(const DumpReader& dump);
 
  private:
-  void make_room(int64_t bytes) const;
   void point_latest_to(const std::string& name) const;
   void prune(int64_t keep) const;
 

@@ -1,6 +1,7 @@
 // HDF5 handles that close themselves, and the check around every HDF5 call.
 #pragma once
 
+#include "longstraw/comm/grid.hpp"
 #include "longstraw/core/check.hpp"
 #include "longstraw/core/split.hpp"
 #include "longstraw/core/tensor.hpp"
@@ -53,8 +54,8 @@ File open_file(const std::string& path);
 /// A new file; an older one of this name is replaced.
 File create_file(const std::string& path);
 
-/// A new file that all ranks of `comm` write together. Collective over `comm`.
-File create_parallel_file(const std::string& path, MPI_Comm comm);
+/// An existing file, whose values all ranks write together. Collective over `grid`.
+File modify_parallel_file(const std::string& path, const Grid& grid);
 /// An existing file, for one rank to write.
 File modify_file(const std::string& path);
 
@@ -77,6 +78,9 @@ bool exists(const File& file, const std::string& path);
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value);
 void write_attribute(hid_t object, const std::string& name, int64_t value);
+/// Replaces the value of an attribute of the object at `path`.
+void set_attribute(const File& file, const std::string& path, const std::string& name,
+                   int64_t value);
 bool has_attribute(hid_t object, const std::string& name);
 std::string read_attribute(hid_t object, const std::string& name);
 int64_t read_integer_attribute(hid_t object, const std::string& name);

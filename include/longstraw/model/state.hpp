@@ -90,7 +90,7 @@ class SequenceState {
  private:
   const std::vector<StateShape>& shapes_;
   std::vector<LayerState> layers_;
-  std::vector<int64_t> positions_;
+  std::vector<int64_t, LedgerAllocator<int64_t>> positions_;
   int64_t end_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include "longstraw/policy/rollouts.hpp"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace longstraw {
@@ -19,7 +20,7 @@ Group parse_group(const std::string& text, const LinePlace& place,
                   std::vector<std::string>& faults);
 
 /// `text` with NaN, Infinity and -Infinity, which some writers put where JSON has no word for them,
-/// as JSON strings.
-std::string with_quoted_non_numbers(const std::string& text);
+/// and numbers beyond every type (1e999) as JSON strings that start with `mark`.
+std::string with_quoted_non_numbers(const std::string& text, std::string_view mark = "");
 
 }  // namespace longstraw

@@ -1,6 +1,8 @@
 // The command line.
 #pragma once
 
+#include "longstraw/sim/restart.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ struct Arguments {
   std::string deck;                    ///< -i
   std::vector<std::string> overrides;  ///< section.key=value
   std::string folder;                  ///< run: -d
+  RestartRequest restart;              ///< run: -r, --force
+  int64_t time_limit = 0;              ///< run: -t, in seconds; 0: none
   bool check_only = false;             ///< -n
   std::string output;                  ///< score, verify: -o
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as

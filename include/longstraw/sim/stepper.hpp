@@ -74,6 +74,8 @@ class Stepper {
   /// Lists all that the step holds before the tick `next`, but for the weights. To be called after
   /// `begin_step`. Collective over the grid.
   void fields(DumpFields& fields, const Tick& next);
+  /// Lists the log-probabilities that later steps take.
+  void score_fields(DumpFields& fields);
 
  private:
   const Group& group(const Tick& tick) const { return *groups_[tick.group]; }
@@ -88,7 +90,6 @@ class Stepper {
   int64_t response_blocks(const Tick& tick) const;
   int64_t local_tokens(Range positions) const;
 
-  void score_fields(DumpFields& fields, const std::string& path, Scores& scores) const;
   void group_fields(DumpFields& fields, const Tick& next);
   void prompt_fields(DumpFields& fields, const Tick& next);
   void gradient_fields(DumpFields& fields, const Tick& next);
