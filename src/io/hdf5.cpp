@@ -215,7 +215,8 @@ std::string read_attribute(hid_t object, const std::string& name) {
           "attribute {} is no text of fixed length", name);
   std::string value(H5Tget_size(type), '\0');
   check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
-  return value;
+  // Text of no length is stored as one NUL, since HDF5 has no type for it.
+  return value == std::string(1, '\0') ? std::string() : value;
 }
 
 int64_t read_integer_attribute(hid_t object, const std::string& name) {
