@@ -168,6 +168,8 @@ void Watchdog::watch() {
     if (!wait(grace_seconds + 2 * pause_)) return;
     look();
     conclude();
+    // Time for the lowest rank to end the job, or for a false alarm to pass.
+    if (!wait(grace_seconds + 2 * pause_)) return;
   }
 }
 

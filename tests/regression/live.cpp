@@ -50,6 +50,8 @@ Live::Live(const Workplace& place, int ranks, const std::string& arguments,
       str(". {}/jobs/environment.sh; cd {} && exec env {} mpirun -n {} {} {} </dev/null >{} 2>{}",
           LONGSTRAW_SOURCE_DIR, place.path(), variables, ranks, LONGSTRAW_PROGRAM, arguments, out_,
           err_);
+  // Of an earlier start, which must not be taken for this one's.
+  fs::remove(out_), fs::remove(err_);
   launcher_ = ::fork();
   if (launcher_ != 0) return;
   ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
