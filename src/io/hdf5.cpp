@@ -33,6 +33,9 @@ Properties access_properties() {
   return access;
 }
 
+// HDF5 has no text of no bytes: an empty one is stored as one zero byte.
+const std::string empty_text(1, '\0');
+
 constexpr int64_t largest_transfer = int64_t{1} << 30;
 
 // Adds elements `range` of an array with these extents, whose first dimensions are at `prefix`.
@@ -215,7 +218,7 @@ std::string read_attribute(hid_t object, const std::string& name) {
           "attribute {} is no text of fixed length", name);
   std::string value(H5Tget_size(type), '\0');
   check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
-  return value;
+  return value == empty_text ? std::string() : value;
 }
 
 int64_t read_integer_attribute(hid_t object, const std::string& name) {
