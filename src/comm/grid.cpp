@@ -135,6 +135,16 @@ double Grid::sum(double value) const {
   return value;
 }
 
+void Grid::sum(std::span<uint64_t> values) const {
+  constexpr int64_t most = largest_message / int64_t{sizeof(uint64_t)};
+  for (; !values.empty(); values = values.subspan(std::min<int64_t>(most, std::ssize(values)))) {
+    const auto part = values.first(std::min<int64_t>(most, std::ssize(values)));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_UINT64_T,
+                            MPI_SUM, comm_),
+              "MPI_Allreduce");
+  }
+}
+
 double Grid::max(double value) const {
   const auto all = gather(value);
   return *std::max_element(all.begin(), all.end());

@@ -2,6 +2,7 @@
 #include "longstraw/core/version.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/report.hpp"
+#include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/run.hpp"
 #include "longstraw/sim/weights.hpp"
 
@@ -11,9 +12,10 @@ namespace longstraw {
 namespace {
 
 int64_t sequence_tokens(const Group& group) {
-  size_t longest = 0;
-  for (const auto& response : group.responses) longest = std::max(longest, response.ids.size());
-  return static_cast<int64_t>(group.prompt.size() + longest);
+  int64_t longest = 0;
+  for (const auto& response : group.responses)
+    longest = std::max<int64_t>(longest, std::ssize(response.ids));
+  return group.prompt.size() + longest;
 }
 
 int64_t longest_sequence(const Rollouts& rollouts) {
@@ -60,9 +62,9 @@ Problem open_problem(const Settings& settings, const Grid& grid) {
       .settings = settings,
       .checkpoint = std::move(checkpoint),
       .model = std::move(*model),
-      .rollouts = load_rollouts(settings.rollouts.file, settings.rollouts.on_bad_sample, grid)};
+      .rollouts = open_rollouts(settings.rollouts.file, settings.rollouts.on_bad_sample, grid)};
   agree(grid, [&] {
-    check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab);
+    check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab, grid);
     check_lengths(problem);
     const auto groups = static_cast<int64_t>(problem.rollouts.groups.size());
     require(settings.rollouts.groups_per_step <= groups,

@@ -67,5 +67,12 @@ void write_attribute(hid_t object, const std::string& name, const std::string& v
 void write_attribute(hid_t object, const std::string& name, int64_t value);
 std::string read_attribute(hid_t object, const std::string& name);
 int64_t read_integer_attribute(hid_t object, const std::string& name);
+/// As `create_file`, in the format of HDF5 1.10, whose metadata carry checksums.
+File create_checked_file(const std::string& path);
+
+bool has_attribute(hid_t object, const std::string& name);
+
+/// Whether the regular file `path` begins as HDF5 files do.
+bool is_hdf5(const std::string& path);
 
 }  // namespace longstraw::h5
