@@ -138,6 +138,11 @@ File create_checked_file(const std::string& path) {
               "cannot create HDF5 file " + path);
 }
 
+Group create_group(const File& file, const std::string& path) {
+  return Group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+               "cannot create group " + path);
+}
+
 bool has_attribute(hid_t object, const std::string& name) {
   return check_h5(H5Aexists(object, name.c_str()), "attribute " + name) > 0;
 }

@@ -235,7 +235,7 @@ struct RolloutHdf5Writer::Columns {
 
   static h5::Group made(const h5::File& handle, const std::string& path,
                         const std::string& meaning) {
-    h5::Group group(H5Gcreate2(handle, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path);
+    h5::Group group = h5::create_group(handle, path);
     h5::write_attribute(group, "meaning", meaning);
     return group;
   }

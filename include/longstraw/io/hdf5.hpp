@@ -70,6 +70,8 @@ int64_t read_integer_attribute(hid_t object, const std::string& name);
 /// As `create_file`, in the format of HDF5 1.10, whose metadata carry checksums.
 File create_checked_file(const std::string& path);
 
+Group create_group(const File& file, const std::string& path);
+
 bool has_attribute(hid_t object, const std::string& name);
 
 /// Whether the regular file `path` begins as HDF5 files do.
