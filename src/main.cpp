@@ -1,173 +1,12 @@
-// The program: session -> arguments -> deck -> problem -> (a check ends here) -> command.
-#include "longstraw/comm/grid.hpp"
+// The program: session -> arguments -> command. The only place that catches.
+#include "longstraw/comm/launch.hpp"
 #include "longstraw/comm/session.hpp"
 #include "longstraw/core/log.hpp"
-#include "longstraw/core/version.hpp"
-#include "longstraw/io/file.hpp"
-#include "longstraw/io/run_folder.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
-#include "longstraw/sim/arguments.hpp"
-#include "longstraw/sim/inspect.hpp"
-#include "longstraw/sim/rollout_files.hpp"
-#include "longstraw/sim/run.hpp"
-#include "longstraw/sim/verify.hpp"
-
-#include <cstdlib>
-#include <filesystem>
-#include <optional>
+#include "longstraw/sim/commands.hpp"
 
 namespace longstraw {
 namespace {
-
-constexpr int64_t largest_deck = int64_t{1} << 20;
-
-Deck read_deck(const Arguments& arguments, const Grid& grid) {
-  std::optional<Deck> deck;
-  std::string text;
-  agree(grid, [&] {
-    if (grid.rank() != 0) return;
-    try {
-      text = read_text(arguments.deck, largest_deck);
-    } catch (const Error& error) {
-      throw Error(str("deck: {} - check the path after -i", error.what()), 2);
-    }
-  });
-  text = grid.broadcast(text, 0);
-  agree(grid, [&] { deck.emplace(text, arguments.deck, arguments.overrides); });
-  return std::move(*deck);
-}
-
-int64_t number_in(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value == nullptr ? 0 : std::atoll(value);
-}
-
-// What a launcher says that does not speak to this MPI: it starts every process as rank 0 of 1.
-struct Strangers {
-  std::string variable;
-  int64_t processes = 1;
-  int64_t number = 0;  // of this process among them
-};
-
-Strangers strangers(const Grid& grid) {
-  // mpirun, which does speak, may run inside what other launchers left in the environment.
-  if (grid.size() > 1 || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return {};
-  if (number_in("SLURM_NTASKS") > 1)
-    return {"SLURM_NTASKS", number_in("SLURM_NTASKS"), number_in("SLURM_PROCID")};
-  if (number_in("PMI_SIZE") > 1) return {"PMI_SIZE", number_in("PMI_SIZE"), number_in("PMI_RANK")};
-  return {};
-}
-
-void check_launch(const Arguments& arguments, const Strangers& others) {
-  if (arguments.deck.empty()) return;  // nothing to compute
-  require(
-      others.processes <= 1,
-      "{} = {}, but MPI sees one rank: the launcher and this MPI do not know each other - start "
-      "with mpirun, or with srun --mpi=pmix",
-      others.variable, others.processes);
-}
-
-// Scoring needs no more of a deck than checkpoint, rollouts, temperature and sizes.
-Settings for_scoring(Settings settings) {
-  settings.objective = {.temperature = settings.objective.temperature, .norm_adv_by_std = false};
-  settings.rollouts.epochs = settings.rollouts.groups_per_step = 1;
-  settings.rollouts.shuffle = false;
-  settings.steps = 0;
-  settings.stepper.mode = GradientMode::frozen;
-  settings.stepper.values_only = settings.stepper.keep_logprobs = true;
-  return settings;
-}
-
-void check_output(const std::string& file, const Grid& grid) {
-  namespace fs = std::filesystem;
-  agree(grid, [&] {
-    if (grid.rank() != 0) return;
-    std::error_code failed;
-    require(!fs::exists(file, failed),
-            str("output {} exists - choose another with -o, or remove it", file), 2);
-    try {
-      check_writable(fs::absolute(file).parent_path().string());
-    } catch (const Error& error) {
-      throw Error(str("output {}: {} - choose another with -o", file, error.what()), 2);
-    }
-  });
-}
-
-int score_command(const Arguments& arguments, const Problem& problem, const Grid& grid) {
-  check_output(arguments.output, grid);
-  log_header(problem, grid);
-  if (arguments.check_only) {
-    log(Level::info, "checked: this scoring can start; nothing was written");
-    return 0;
-  }
-  const Scores scores = score(problem, grid);
-  const char* key = arguments.score_as == ScoreAs::reference ? "ref_logprobs" : "logprobs";
-  agree(grid, [&] {
-    if (grid.rank() == 0) write_scored(problem.rollouts.file, arguments.output, key, scores);
-  });
-  log(Level::info, "wrote {}: {} of {} response(s)", arguments.output, key, scores.size());
-  return 0;
-}
-
-int verify_command(const Arguments& arguments, const Problem& problem, const Grid& grid) {
-  const VerifyOptions options{.directions = arguments.directions, .against = arguments.against};
-  if (!arguments.output.empty()) check_output(arguments.output, grid);
-  check_verify(problem, options, grid);
-  log_header(problem, grid);
-  log_verify_memory(problem, options, grid);
-  if (arguments.check_only) {
-    log(Level::info, "checked: this verification can start; nothing was written");
-    return 0;
-  }
-  const VerifyReport report = verify(problem, options, grid);
-  for (const auto& line : verify_lines(problem, report)) log(Level::info, line);
-  if (!arguments.output.empty()) {
-    agree(grid, [&] {
-      if (grid.rank() == 0) write_text(arguments.output, verify_json(problem, report));
-    });
-    log(Level::info, "wrote {}", arguments.output);
-  }
-  if (report.held()) return 0;
-  if (grid.rank() == 0) log(Level::error, "verify: a bound was exceeded, see above");
-  return 1;
-}
-
-int run_command(const Arguments& arguments, const Grid& grid) {
-  Deck deck = read_deck(arguments, grid);
-  std::optional<Settings> settings;
-  agree(grid, [&] {
-    settings.emplace(read_settings(deck));
-    deck.check_all_read();
-  });
-  agree(grid, [] { check_blas(); });
-  if (arguments.command == Command::score) settings = for_scoring(*settings);
-  const Problem problem = open_problem(*settings, grid);
-  if (arguments.command == Command::score) return score_command(arguments, problem, grid);
-  if (arguments.command == Command::verify) return verify_command(arguments, problem, grid);
-  RunFolder::check(arguments.folder, grid);
-  if (arguments.check_only) {
-    log_header(problem, grid);
-    log(Level::info, "checked: this run can start; nothing was written");
-    return 0;
-  }
-  return static_cast<int>(run(problem, arguments.folder, deck.completed(), grid));
-}
-
-int command(const Arguments& arguments, const Grid& grid) {
-  switch (arguments.command) {
-    case Command::help: log(Level::info, arguments.text); return 0;
-    case Command::version: log(Level::info, version_lines()); return 0;
-    case Command::inspect: inspect(arguments.target, grid); return 0;
-    case Command::convert:
-      check_output(arguments.output, grid);
-      convert(arguments.target, arguments.output, grid);
-      return 0;
-    case Command::run:
-    case Command::verify:
-    case Command::score: return run_command(arguments, grid);
-  }
-  return 0;
-}
 
 int guarded(int argc, char** argv) {
   const Grid grid = Grid::world();
@@ -176,8 +15,8 @@ int guarded(int argc, char** argv) {
   log_speaks(speaks);
   try {
     const Arguments arguments = parse_arguments(argc, argv);
-    check_launch(arguments, others);
-    return command(arguments, grid);
+    if (!arguments.deck.empty()) check_launch(others);  // the others compute nothing
+    return perform(arguments, grid);
   } catch (const Error& error) {
     if (error.everywhere() || grid.size() == 1) {
       if (speaks) log(Level::error, error.what());

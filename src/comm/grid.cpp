@@ -137,8 +137,8 @@ double Grid::sum(double value) const {
 
 void Grid::sum(std::span<uint64_t> values) const {
   constexpr int64_t most = largest_message / int64_t{sizeof(uint64_t)};
-  for (; !values.empty(); values = values.subspan(std::min<int64_t>(most, std::ssize(values)))) {
-    const auto part = values.first(std::min<int64_t>(most, std::ssize(values)));
+  for (int64_t begin = 0; begin < std::ssize(values); begin += most) {
+    const auto part = values.subspan(begin, std::min(most, std::ssize(values) - begin));
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_UINT64_T,
                             MPI_SUM, comm_),
               "MPI_Allreduce");

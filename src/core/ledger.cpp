@@ -22,6 +22,13 @@ void Ledger::remove(std::string_view label, int64_t bytes) {
   total_.current -= bytes;
 }
 
+void Ledger::raise_peaks(const std::map<std::string, int64_t>& peaks) {
+  for (const auto& [label, peak] : peaks) {
+    Entry& entry = label == "total" ? total_ : entries_[label];
+    entry.peak = std::max(entry.peak, peak);
+  }
+}
+
 void Ledger::reset_peaks() {
   total_.peak = total_.current;
   for (auto& [label, entry] : entries_) entry.peak = entry.current;

@@ -269,6 +269,12 @@ void Deck::check_all_read() const {
   require(faults.empty(), str("{}", fmt::join(faults, "\n")), bad_deck);
 }
 
+std::vector<std::pair<std::string, std::string>> Deck::values() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& key : order_) all.emplace_back(key, entries_.at(key).value);
+  return all;
+}
+
 std::string Deck::completed() const {
   std::vector<std::string_view> sections;
   for (const auto& key : order_)

@@ -1,5 +1,6 @@
 #include "longstraw/io/checkpoint.hpp"
 
+#include "longstraw/io/checksum.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/number_formats.hpp"
 #include "longstraw/io/safetensors.hpp"
@@ -217,6 +218,24 @@ void Checkpoint::read(const std::string& name, Range elements, const Tensor& int
       widen(tensor.type, raw.data(), into.data<T>() + (begin - elements.begin), count);
     });
   }
+}
+
+std::string Checkpoint::digest() const {
+  constexpr int64_t sample = 4096;
+  Digest digest;
+  digest.add(config_);
+  std::string bytes;
+  for (const auto& [name, tensor] : tensors_) {
+    digest.add(str("{} {} [{}]", name, tensor.type, fmt::join(tensor.shape, ", ")));
+    const auto file = DiskFile::open(folder_ + "/" + files_[tensor.file]);
+    bytes.resize(std::min(sample, tensor.bytes));
+    const int64_t last = tensor.bytes - std::ssize(bytes);
+    for (const int64_t at : {int64_t{0}, last / 2, last}) {
+      file.read(bytes.data(), std::ssize(bytes), tensor.offset + at);
+      digest.add(bytes);
+    }
+  }
+  return digest.text();
 }
 
 }  // namespace longstraw

@@ -99,6 +99,12 @@ std::string read_text(const std::string& path, int64_t largest) {
   return text;
 }
 
+void check_regular(const std::string& path) {
+  std::error_code failed;
+  require(!std::filesystem::exists(path, failed) || std::filesystem::is_regular_file(path, failed),
+          "{} is no regular file", path);
+}
+
 // Asking the system for permission is not enough: quotas, read-only mounts and root tell otherwise.
 void check_writable(const std::string& folder) {
   const std::string file = folder + "/.longstraw-probe";
@@ -112,6 +118,24 @@ void check_writable(const std::string& folder) {
     throw Error(str("cannot write to {} ({})", folder, error.what()));
   }
   std::filesystem::remove(file, ignored);
+}
+
+// The free bytes of a file system say nothing of quotas; room that is taken does.
+void take_room(const std::string& path) {
+  const int descriptor = opened(path, O_WRONLY, "cannot open");
+  struct stat facts {};
+  ::fstat(descriptor, &facts);
+  const int result = ::fallocate(descriptor, 0, 0, std::max<int64_t>(facts.st_size, 1));
+  const int reason = result == 0 ? 0 : errno;
+  ::close(descriptor);
+  std::error_code failed;
+  const auto space = std::filesystem::space(std::filesystem::path(path).parent_path(), failed);
+  const auto free = failed ? uintmax_t{0} : space.available;
+  // Some file systems cannot tell (EOPNOTSUPP).
+  const bool full = reason == ENOSPC || reason == EDQUOT;
+  if (full || (reason != 0 && !failed && free < static_cast<uintmax_t>(facts.st_size)))
+    throw Error(str("no room for {}: {} bytes are needed, {} are free{}", path, facts.st_size, free,
+                    reason == EDQUOT ? ", and a quota sets less" : ""));
 }
 
 void write_text(const std::string& path, std::string_view text) {

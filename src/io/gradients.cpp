@@ -137,9 +137,14 @@ class Writer {
 // Fills in what the file says of itself; returns the size of an element.
 int64_t check_stored(StoredGradient& stored, const std::vector<NamedShape>& parameters) {
   const std::string& path = stored.file.path;
+  check_regular(path);
   const h5::File file = h5::open_file(path);
-  stored.file.mode = h5::read_attribute(file, "gradient_mode");
-  stored.file.step = h5::read_integer_attribute(file, "step");
+  try {
+    stored.file.mode = h5::read_attribute(file, "gradient_mode");
+    stored.file.step = h5::read_integer_attribute(file, "step");
+  } catch (const Error& error) {
+    throw Error(str("{} is no gradient file of a run ({})", path, error.what()));
+  }
   for (const auto& parameter : parameters) {
     require(h5::exists(file, parameter.name), "{} has no gradient of {} - it is not of this model",
             path, parameter.name);

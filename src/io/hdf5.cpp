@@ -24,6 +24,69 @@ std::string reason() {
 // HDF5 prints errors by itself unless told not to; we say them once, in our own words.
 void quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
+// Locks of HDF5's own fail on many network file systems; a run folder has one of ours. The newest
+// format has checksums in the library's own structures.
+Properties access_properties() {
+  quiet();
+  Properties access(H5Pcreate(H5P_FILE_ACCESS), "access properties");
+  check_h5(H5Pset_file_locking(access, false, true), "access properties");
+  check_h5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "access properties");
+  return access;
+}
+
+constexpr int64_t largest_transfer = int64_t{1} << 30;
+
+// Adds elements `range` of an array with these extents, whose first dimensions are at `prefix`.
+void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vector<hsize_t> prefix,
+              Range range, H5S_seloper_t& how) {
+  const size_t at = prefix.size();
+  int64_t row = 1;
+  for (size_t d = at + 1; d < extents.size(); ++d) row *= extents[d];
+  const auto slab = [&](Range rows) {
+    std::vector<hsize_t> start = prefix, count(at, 1);
+    start.push_back(rows.begin), count.push_back(rows.size());
+    for (size_t d = at + 1; d < extents.size(); ++d)
+      start.push_back(0), count.push_back(extents[d]);
+    check_h5(H5Sselect_hyperslab(space, how, start.data(), nullptr, count.data(), nullptr),
+             "selection");
+    how = H5S_SELECT_OR;
+  };
+  const auto inside = [&](int64_t index, Range elements) {
+    auto next = prefix;
+    next.push_back(index);
+    add_flat(space, extents, std::move(next), elements, how);
+  };
+  const int64_t first = range.begin / row, last = range.end / row;
+  if (first == last) return inside(first, {range.begin - first * row, range.end - first * row});
+  const int64_t whole = (range.begin + row - 1) / row;
+  if (whole > first) inside(first, {range.begin - first * row, row});
+  if (last > whole) slab({whole, last});
+  if (range.end > last * row) inside(last, {0, range.end - last * row});
+}
+
+std::vector<int64_t> extents_of(const Dataset& set) {
+  const Space space(H5Dget_space(set), "extents");
+  std::vector<hsize_t> found(check_h5(H5Sget_simple_extent_ndims(space), "extents"));
+  check_h5(H5Sget_simple_extent_dims(space, found.data(), nullptr), "extents");
+  return {found.begin(), found.end()};
+}
+
+// act(selection in the file, memory space, part of values) for parts of at most 1 GiB.
+template <class Act>
+void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values, const Act& act) {
+  const auto extents = extents_of(set);
+  const Space file(H5Dget_space(set), "extents");
+  const int64_t most = largest_transfer / size_of(values.type());
+  const Tensor flat = values.reshape({values.size()});
+  for (int64_t begin = 0; begin < flat.size(); begin += most) {
+    const Tensor part = flat.rows(begin, std::min(begin + most, flat.size()));
+    if (!extents.empty()) select_flat(file, extents, {first + begin, first + begin + part.size()});
+    const hsize_t elements = part.size();
+    const Space memory(H5Screate_simple(1, &elements, nullptr), "selection");
+    act(file, memory, part);
+  }
+}
+
 herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* out) {
   static_cast<std::vector<std::string>*>(out)->emplace_back(name);
   return 0;
@@ -43,14 +106,25 @@ hid_t check_h5(hid_t code, const std::string& what) {
 }
 
 File open_file(const std::string& path) {
-  quiet();
-  return File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "cannot open HDF5 file " + path);
+  const auto access = access_properties();
+  return File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), "cannot open HDF5 file " + path);
 }
 
 File create_file(const std::string& path) {
-  quiet();
-  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+  const auto access = access_properties();
+  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
               "cannot create HDF5 file " + path);
+}
+
+File modify_parallel_file(const std::string& path, const Grid& grid) {
+  const auto access = access_properties();
+  check_h5(H5Pset_fapl_mpio(access, grid.comm(), MPI_INFO_NULL), "parallel access");
+  return File(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), "cannot open HDF5 file " + path);
+}
+
+File modify_file(const std::string& path) {
+  const auto access = access_properties();
+  return File(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), "cannot open HDF5 file " + path);
 }
 
 hid_t memory_type(DType type) {
@@ -74,6 +148,25 @@ std::vector<double> read_all(const File& file, const std::string& path) {
   check_h5(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
            "cannot read dataset " + path);
   return values;
+}
+
+void select_flat(const Space& space, const std::vector<int64_t>& extents, Range range) {
+  H5S_seloper_t how = H5S_SELECT_SET;
+  add_flat(space, extents, {}, range, how);
+}
+
+void write_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what) {
+  for_each_transfer(set, first, values, [&](hid_t file, hid_t memory, const Tensor& part) {
+    check_h5(H5Dwrite(set, memory_type(part.type()), memory, file, H5P_DEFAULT, part.raw()),
+             "cannot write " + what);
+  });
+}
+
+void read_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what) {
+  for_each_transfer(set, first, values, [&](hid_t file, hid_t memory, const Tensor& part) {
+    check_h5(H5Dread(set, memory_type(part.type()), memory, file, H5P_DEFAULT, part.raw()),
+             "cannot read " + what);
+  });
 }
 
 std::vector<std::string> names(const File& file, const std::string& path) {
@@ -111,6 +204,17 @@ void write_attribute(hid_t object, const std::string& name, int64_t value) {
   check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
 }
 
+void set_attribute(const File& file, const std::string& path, const std::string& name,
+                   int64_t value) {
+  const Handle<H5Oclose> object(H5Oopen(file, path.c_str(), H5P_DEFAULT), path);
+  const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  check_h5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), "cannot write attribute " + name);
+}
+
+bool has_attribute(hid_t object, const std::string& name) {
+  return check_h5(H5Aexists(object, name.c_str()), "attribute " + name) > 0;
+}
+
 std::string read_attribute(hid_t object, const std::string& name) {
   const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
   const Type type(H5Aget_type(attribute), "type of attribute " + name);
@@ -130,21 +234,9 @@ int64_t read_integer_attribute(hid_t object, const std::string& name) {
   return value;
 }
 
-File create_checked_file(const std::string& path) {
-  quiet();
-  const Properties access(H5Pcreate(H5P_FILE_ACCESS), "file access");
-  check_h5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "file format");
-  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
-              "cannot create HDF5 file " + path);
-}
-
 Group create_group(const File& file, const std::string& path) {
   return Group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                "cannot create group " + path);
-}
-
-bool has_attribute(hid_t object, const std::string& name) {
-  return check_h5(H5Aexists(object, name.c_str()), "attribute " + name) > 0;
 }
 
 bool is_hdf5(const std::string& path) {

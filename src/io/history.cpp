@@ -4,9 +4,12 @@
 
 namespace longstraw {
 
-History::History(const std::string& path, const Grid& grid) : grid_(grid) {
+History::History(const std::string& path, const std::string& earlier, const Grid& grid)
+    : grid_(grid), text_(earlier) {
   agree(grid_, [&] {
-    if (grid_.rank() == 0) file_ = DiskFile::append(path);
+    if (grid_.rank() != 0) return;
+    write_text(path, earlier);
+    file_ = DiskFile::append(path);
   });
 }
 
@@ -14,8 +17,10 @@ void History::append(const nlohmann::ordered_json& line) {
   agree(grid_, [&] {
     if (!file_) return;
     // One write a line: what reads along never sees half of one.
-    file_->write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    const auto text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    file_->write(text);
     file_->sync();
+    text_ += text;
   });
 }
 

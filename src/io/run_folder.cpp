@@ -3,11 +3,16 @@
 #include "longstraw/io/file.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 namespace longstraw {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* deck_name = "/deck.ini";
+constexpr std::string_view deck_mark = "# Completed by LongStraw: the deck of this run";
 
 // The nearest folder that exists: `path` itself, or where it would be made.
 fs::path existing_parent(fs::path path) {
@@ -16,14 +21,27 @@ fs::path existing_parent(fs::path path) {
   return path;
 }
 
+// Whether the deck at `path` is what an earlier run left, which came to nothing.
+bool written_by_a_run(const std::string& path) {
+  std::string start(deck_mark.size(), ' ');
+  std::ifstream(path, std::ios::binary).read(start.data(), std::ssize(start));
+  return start == deck_mark;
+}
+
 // Refusals of a folder have the exit status of arguments.
-void check_here(const std::string& path) {
+void check_here(const std::string& path, RunFolder::Earlier earlier) {
   std::error_code failed;
-  for (const char* name : {"history.jsonl", "weights"})
-    require(!fs::exists(path + "/" + name, failed),
-            str("run folder {} holds {} of another run - choose another with -d, or remove it",
+  for (const char* name : {"history.jsonl", "weights", "dumps"})
+    require(earlier == RunFolder::Earlier::allowed || !fs::exists(path + "/" + name, failed),
+            str("run folder {} holds {} of another run - go on with it by -r auto, choose another "
+                "with -d, or remove it",
                 path, name),
             2);
+  require(!fs::exists(path + deck_name, failed) || written_by_a_run(path + deck_name),
+          str("run folder {} holds a deck.ini of yours, which a run would replace by its completed "
+              "one - choose another with -d",
+              path),
+          2);
   const auto parent = existing_parent(path);
   require(fs::is_directory(parent, failed),
           str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);
@@ -36,25 +54,41 @@ void check_here(const std::string& path) {
 
 }  // namespace
 
-void RunFolder::check(const std::string& path, const Grid& grid) {
+void RunFolder::check(const std::string& path, Earlier earlier, const Grid& grid) {
   agree(grid, [&] {
-    if (grid.rank() == 0) check_here(fs::absolute(path).lexically_normal().string());
+    if (grid.rank() == 0) check_here(fs::absolute(path).lexically_normal().string(), earlier);
   });
 }
 
-RunFolder::RunFolder(const std::string& path, const std::string& deck, const Grid& grid)
+void RunFolder::check_room(const std::string& path, int64_t bytes, const Grid& grid) {
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    const auto parent = existing_parent(fs::absolute(path).lexically_normal());
+    std::error_code failed;
+    const auto room = fs::space(parent, failed).available;
+    require(
+        failed || room >= static_cast<uintmax_t>(bytes),
+        str("run folder {}: its weights and gradients take {} bytes, {} are free in {} - choose "
+            "another with -d",
+            path, bytes, room, parent.string()),
+        2);
+  });
+}
+
+RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string& deck,
+                     const Grid& grid)
     : path_(fs::absolute(path).lexically_normal().string()) {
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   agree(grid, [&] {
     if (grid.rank() != 0) return;
-    check_here(path_);
+    check_here(path_, earlier);
     std::error_code failed;
     fs::create_directories(path_, failed);
     require(!failed,
             str("cannot make run folder {} ({}) - choose another with -d", path_, failed.message()),
             2);
-    check_here(path_);
-    write_text(path_ + "/deck.ini", deck);
+    check_here(path_, earlier);
+    write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include <numbers>
 #include <optional>
 
@@ -17,6 +16,8 @@ using Json = nlohmann::json;
 
 // Products of two sizes, and of a few such, stay within 64 bits.
 constexpr int64_t largest_size = int64_t{1} << 28;
+constexpr double largest_factor = 1 << 20;  // times a size: within 64 bits
+constexpr int64_t most_layers = 1 << 12;    // each is listed before a tensor is missed
 
 // Typed reading of one JSON object, with errors that name file and key.
 class Section {
@@ -77,7 +78,8 @@ class Section {
 void apply_yarn(Rope& rope, const Section& parameters, int64_t rotary_dim) {
   rope.factor = parameters.number("factor");
   const int64_t original = parameters.size("original_max_position_embeddings");
-  require(rope.factor >= 1, "{}: factor = {} is below 1", parameters.where(), rope.factor);
+  require(rope.factor >= 1 && rope.factor <= largest_factor,
+          "{}: factor = {} is out of range (1 to 2^20)", parameters.where(), rope.factor);
   const double fast = parameters.number("beta_fast", 32), slow = parameters.number("beta_slow", 1);
   require(slow > 0 && fast > slow, "{}: beta_fast = {} and beta_slow = {} are not fast > slow > 0",
           parameters.where(), fast, slow);
@@ -157,6 +159,8 @@ Rope parse_rope(const Section& config, int64_t head_dim) {
 
 std::vector<LayerKind> parse_layers(const Section& config) {
   const int64_t count = config.size("num_hidden_layers");
+  require(count <= most_layers, "{}: num_hidden_layers = {} is out of range (1 to {})",
+          config.where(), count, most_layers);
   std::vector<LayerKind> kinds;
   if (!config.has("layer_types")) {
     const int64_t interval = config.size("full_attention_interval", 4);
@@ -165,6 +169,8 @@ std::vector<LayerKind> parse_layers(const Section& config) {
                                               : LayerKind::linear_attention);
     return kinds;
   }
+  require(config.at("layer_types").is_array(), "{}: layer_types is {}, not a list", config.where(),
+          config.at("layer_types").dump());
   for (const Json& type : config.at("layer_types")) {
     const bool full = type == "full_attention";
     require(full || type == "linear_attention",

@@ -111,10 +111,33 @@ ColumnExchange DeltaMixer::outputs_exchange(const Pass& pass) const {
 
 StateShape DeltaMixer::state_shape(const Grid& grid) const {
   const Heads heads = heads_of(grid, grid.rank());
-  return {
-      .paged = {},
-      .carried = {{"recurrent", "recurrent gradient", {heads.values.size(), key_dim_, value_dim_}},
-                  {"conv", "conv gradient", {1, taps_ - 1, channels(heads)}}}};
+  const int64_t wide = channels(heads), all = 2 * key_heads_ * key_dim_ + value_heads_ * value_dim_;
+  const int64_t head = key_dim_ * value_dim_;
+  StateShape::Carried recurrent{
+      "recurrent", "recurrent gradient", {heads.values.size(), key_dim_, value_dim_}, {}, {}};
+  recurrent.whole_extents = {value_heads_, key_dim_, value_dim_};
+  recurrent.stretches = {{.whole = heads.values.begin * head, .size = heads.values.size() * head}};
+  StateShape::Carried conv{"conv", "conv gradient", {1, taps_ - 1, wide}, {}, {}};
+  conv.whole_extents = {taps_ - 1, all};
+  conv.shared = true;
+  // The first key head may have its first value head on a lower rank, which then owns it.
+  const bool first_is_own =
+      heads.keys.size() == 0 || heads.values.begin == heads.keys.begin * heads.map.values_per_key;
+  for (int64_t tap = 0; tap + 1 < taps_; ++tap) {
+    int64_t at = tap * wide;
+    const auto stretch = [&](int64_t begin, int64_t size, bool own) {
+      conv.stretches.push_back({.local = at, .whole = tap * all + begin, .size = size, .own = own});
+      at += size;
+    };
+    const auto ranges = channel_ranges(heads);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const bool is_key = i < 2;
+      const int64_t shared = is_key && !first_is_own ? key_dim_ : 0;
+      stretch(ranges[i].begin, shared, false);
+      stretch(ranges[i].begin + shared, ranges[i].size() - shared, true);
+    }
+  }
+  return {.paged = {}, .carried = {recurrent, conv}};
 }
 
 std::unique_ptr<MixerRecord> DeltaMixer::forward(const Pass& pass, const Tensor& y, Field x) const {

@@ -17,6 +17,25 @@ Parameters::Parameters(Ledger& ledger, DType type, ParameterList list)
       weights_(ledger, "weights", type, {list_.size()}),
       gradients_(Field::zeros(ledger, "gradient", type, {list_.size()})) {}
 
+void Parameters::weight_fields(DumpFields& fields, const Grid& grid) const {
+  for (const Parameter& p : list_.all())
+    fields.placed({.path = "weights/" + p.name,
+                   .type = weights_.tensor().type(),
+                   .extents = p.shape,
+                   .meaning = "trained parameter (master copy), shape as in the checkpoint"},
+                  flat_pieces({p.offset, p.offset + p.size}, weights_, 0, grid.mine(list_.size())));
+}
+
+void Parameters::gradient_fields(DumpFields& fields, const Grid& grid) const {
+  for (const Parameter& p : list_.all())
+    fields.contributed(
+        {.path = "gradient/" + p.name,
+         .type = gradients_.tensor().type(),
+         .extents = p.shape,
+         .meaning = "gradient of the step's loss accumulated so far, by contributing rank"},
+        flat_pieces({p.offset, p.offset + p.size}, gradients_, 0, grid.mine(list_.size())));
+}
+
 Tensor Parameters::matrix(const Tensor& flat, ParameterId id) const {
   const Parameter& p = list_[id];
   return vector(flat, id).reshape({p.shape[0], p.size / p.shape[0]});

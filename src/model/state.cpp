@@ -22,7 +22,8 @@ std::vector<Field> copies(const std::vector<Field>& fields, const Context& conte
 }  // namespace
 
 SequenceState::SequenceState(const Context& context, const std::vector<StateShape>& shapes,
-                             int64_t page_rows) {
+                             int64_t page_rows)
+    : shapes_(shapes), positions_(LedgerAllocator<int64_t>(context.ledger, "positions")) {
   for (const StateShape& shape : shapes) {
     LayerState layer;
     for (const auto& p : shape.paged)
@@ -37,18 +38,30 @@ SequenceState::SequenceState(const Context& context, const std::vector<StateShap
 void SequenceState::open(int64_t rows) {
   for (LayerState& layer : layers_)
     for (PagedRows& paged : layer.paged) paged.open(rows);
+  positions_.reserve(positions_.size() + rows);
 }
 
 void SequenceState::enter(const Block& block) {
   for (int64_t position : block.slice_positions)
     if (positions_.empty() || positions_.back() < position) positions_.push_back(position);
+  end_ = std::max(end_, block.positions.end);
+}
+
+void SequenceState::resume(Range positions, Range mine) {
+  for (int64_t position = mine.begin; position < mine.end; ++position)
+    positions_.push_back(position);
+  end_ = positions.end;
+  for (LayerState& layer : layers_)
+    for (PagedRows& paged : layer.paged) paged.extend(mine.size());
 }
 
 int64_t SequenceState::rows_before(int64_t position) const {
   return std::lower_bound(positions_.begin(), positions_.end(), position) - positions_.begin();
 }
 
-void SequenceState::truncate(int64_t rows) {
+void SequenceState::truncate(int64_t position) {
+  const int64_t rows = rows_before(position);
+  end_ = std::min(end_, position);
   for (LayerState& layer : layers_)
     for (PagedRows& paged : layer.paged) paged.truncate(rows);
   positions_.resize(rows);
@@ -75,7 +88,8 @@ void SequenceState::restore(const CarriedStates& saved) {
 }
 
 StateGradient::StateGradient(const Context& context, const std::vector<StateShape>& shapes,
-                             const SequenceState& state, int64_t first_row) {
+                             const SequenceState& state, int64_t first_row)
+    : shapes_(shapes) {
   for (size_t l = 0; l < shapes.size(); ++l) {
     LayerStateGradient layer;
     for (size_t i = 0; i < shapes[l].paged.size(); ++i) {

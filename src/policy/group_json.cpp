@@ -1,5 +1,7 @@
 #include "longstraw/policy/group_json.hpp"
 
+#include "longstraw/policy/non_numbers.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +17,8 @@ constexpr double largest_logprob = 1e-3;
 // A short form of `value` for messages; cheap for long lists too.
 std::string shown(const json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.starts_with(str("\"{}", non_number_mark))) text.erase(1, non_number_mark.size());
   return text.size() <= 40 ? text : text.substr(0, 37) + "...";
 }
 
@@ -144,7 +147,7 @@ RawGroup raw_group(json object, const LinePlace& place) {
   where += ": group " + identity(object, where);
   std::vector<int32_t> ids = token_ids(object, "prompt", where);
   object["prompt"] = nullptr;
-  return {.place = place, .object = std::move(object), .prompt = std::move(ids)};
+  return {.place = place, .object = std::move(object), .prompt = std::move(ids), .marked = false};
 }
 
 Group parse_group(const RawGroup& raw, std::vector<std::string>& faults) {

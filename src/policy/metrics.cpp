@@ -41,6 +41,23 @@ void StepMetrics::add_token(const TokenLoss& token, double weight, double entrop
   ratio_max_ = std::max(ratio_max_, token.ratio);
 }
 
+void StepMetrics::fields(DumpFields& fields, const Grid& grid) {
+  const auto count = static_cast<int64_t>(sums_.size());
+  fields.contributed(
+      {.path = "step/sums",
+       .type = DType::float64,
+       .extents = {count},
+       .meaning = "sums over the step's counted tokens so far, by contributing rank: weighted "
+                  "policy loss, weighted KL, entropy, ratio, clipped low, clipped high, dual "
+                  "clipped, importance capped, tokens"},
+      std::vector<DumpPiece>{{.first = 0,
+                              .values = {sums_.data(), DType::float64, {count}},
+                              .own = grid.rank() == 0}});
+  std::vector<double> ratio_max{grid.max(ratio_max_)};
+  fields.numbers("step/ratio_max", ratio_max, "largest ratio of the step's counted tokens so far");
+  ratio_max_ = ratio_max[0];
+}
+
 StepSummary StepMetrics::summary(const Grid& grid) const {
   auto sums = sums_;
   grid.sum(sums);

@@ -1,7 +1,8 @@
 #include "longstraw/policy/rollout_lines.hpp"
 
+#include "longstraw/policy/non_numbers.hpp"
+
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 namespace longstraw {
@@ -9,54 +10,24 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array non_numbers = {"-Infinity", "Infinity", "NaN"};
-
-json parsed_line(const std::string& text, const std::string& where) {
-  const auto parse = [](const std::string& line) { return json::parse(line); };
-  try {
-    try {
-      return parse(text);
-    } catch (const json::parse_error&) {
-      return parse(with_quoted_non_numbers(text));
-    }
-  } catch (const json::exception& error) {
-    throw Error(str("{}: no valid JSON ({}) - one group a line is expected", where, error.what()));
-  }
-}
-
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace
 
-std::string with_quoted_non_numbers(const std::string& text) {
-  std::string quoted;
-  quoted.reserve(text.size());
-  bool inside = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (inside && text[i] == '\\' && i + 1 < text.size()) {
-      quoted += text[i++];
-    } else if (text[i] == '"') {
-      inside = !inside;
-    } else if (!inside) {
-      const auto word =
-          std::find_if(non_numbers.begin(), non_numbers.end(), [&](std::string_view candidate) {
-            return text.compare(i, candidate.size(), candidate) == 0;
-          });
-      if (word != non_numbers.end()) {
-        quoted += str("\"{}\"", *word);
-        i += std::string_view(*word).size() - 1;
-        continue;
-      }
-    }
-    quoted += text[i];
-  }
-  return quoted;
-}
-
 RawGroup parse_line(const std::string& text, const LinePlace& place) {
-  return raw_group(parsed_line(text, str("{} line {}", place.file, place.line)), place);
+  json object = json::parse(text, nullptr, false);
+  const bool marked = object.is_discarded();
+  try {
+    if (marked) object = json::parse(with_quoted_non_numbers(text, non_number_mark));
+  } catch (const json::exception& error) {
+    throw Error(str("{} line {}: no valid JSON ({}) - one group a line is expected", place.file,
+                    place.line, error.what()));
+  }
+  RawGroup group = raw_group(std::move(object), place);
+  group.marked = marked;
+  return group;
 }
 
 std::optional<RawGroup> LineReader::next() {
@@ -92,7 +63,7 @@ void LineWriter::put(const RawGroup& group) {
     if (key == "prompt")
       put_prompt(group.prompt);
     else
-      stream_ << text_of(value);
+      stream_ << (group.marked ? with_bare_non_numbers(text_of(value)) : text_of(value));
     before = ",";
   }
   stream_ << "}\n";

@@ -25,17 +25,25 @@ constexpr const char* overview =
   longstraw --version                         version and facts about the build
   longstraw COMMAND --help                    options of a command
 
-Exit status: 0 finished, 1 failed, 2 bad deck or arguments.)";
+Exit status: 0 finished, 1 failed, 2 bad deck or arguments, 3 stopped in time with
+a good dump: submit again.)";
 
 constexpr const char* run_help =
-    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-n] [section.key=value ...]
+    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-r auto|latest|FILE] [-n]
+           [section.key=value ...]
 
 Takes the checkpoint and the rollouts that the deck names through all steps and
 writes to DIR: weights/ (a Hugging Face folder like the checkpoint), history.jsonl
-(a JSON object a step), deck.ini (the deck with all defaults), log.
+(a JSON object a step), dumps/ (to go on from), deck.ini (with all defaults), log.
 
   -i, --input FILE   the deck: INI sections, see input/defaults.ini for every key
   -d, --dir DIR      run folder to make (default: run)
+  -r, --restart auto       go on from the run folder's latest dump, or start anew where
+                           there is none: the same command for every submission
+                latest     from the latest dump, which must be there
+                FILE       from this dump
+  --force            go on although the deck or the rollouts give the run another
+                     meaning (from dumps between two steps)
   -n, --check        check everything that can be found without computing, and stop
   section.key=value  replaces what the deck says
 
@@ -122,7 +130,9 @@ po::options_description options_of(const std::string& command) {
     return options;
   }
   add("input,i", po::value<std::string>())("check,n", "");
-  if (command == "run") add("dir,d", po::value<std::string>()->default_value("run"));
+  if (command == "run")
+    add("dir,d", po::value<std::string>()->default_value("run"))(
+        "restart,r", po::value<std::string>())("force", "");
   if (command == "score")
     add("output,o", po::value<std::string>())("as",
                                               po::value<std::string>()->default_value("policy"));
@@ -130,6 +140,13 @@ po::options_description options_of(const std::string& command) {
     add("output,o", po::value<std::string>())("directions", po::value<int64_t>()->default_value(2))(
         "against", po::value<std::string>());
   return options;
+}
+
+// An empty path is a shell variable that is not set, more often than not.
+void refuse_empty(const std::string& command, const po::variables_map& map) {
+  for (const char* option : {"input", "dir", "output", "against"})
+    if (map.contains(option) && map[option].as<std::string>().empty())
+      refuse(str("longstraw {}: --{} is empty", command, option));
 }
 
 po::variables_map parsed(const std::string& command, const std::vector<std::string>& words) {
@@ -147,14 +164,16 @@ po::variables_map parsed(const std::string& command, const std::vector<std::stri
   } catch (const po::error& error) {
     refuse(str("longstraw {}: {}", command, error.what()));
   }
+  refuse_empty(command, map);
   return map;
 }
 
 // The one argument that is no option.
 std::string target_of(const po::variables_map& map, const std::string& refusal) {
-  if (!map.contains("arguments") || map["arguments"].as<std::vector<std::string>>().size() != 1)
-    refuse(refusal);
-  return map["arguments"].as<std::vector<std::string>>()[0];
+  std::vector<std::string> words;
+  if (map.contains("arguments")) words = map["arguments"].as<std::vector<std::string>>();
+  if (words.size() != 1 || words[0].empty()) refuse(refusal);
+  return words[0];
 }
 
 void take_deck_arguments(Arguments& arguments, const std::string& command,
@@ -168,6 +187,20 @@ void take_deck_arguments(Arguments& arguments, const std::string& command,
       refuse(str("longstraw {}: \"{}\" is neither an option nor section.key=value", command, word));
     arguments.overrides.push_back(word);
   }
+}
+
+void take_run_arguments(Arguments& arguments, const po::variables_map& map) {
+  arguments.folder = map["dir"].as<std::string>();
+  arguments.restart.force = map.contains("force");
+  if (!map.contains("restart")) {
+    if (arguments.restart.force) refuse("longstraw run: --force is for a restart (-r)");
+    return;
+  }
+  const auto from = map["restart"].as<std::string>();
+  arguments.restart.from = from == "auto"     ? Restart::automatic
+                           : from == "latest" ? Restart::latest
+                                              : Restart::file;
+  if (arguments.restart.from == Restart::file) arguments.restart.file = from;
 }
 
 void take_score_arguments(Arguments& arguments, const po::variables_map& map) {
@@ -226,7 +259,7 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   take_deck_arguments(arguments, command, map);
   if (command == "run") {
     arguments.command = Command::run;
-    arguments.folder = map["dir"].as<std::string>();
+    take_run_arguments(arguments, map);
   } else if (command == "score") {
     arguments.command = Command::score;
     take_score_arguments(arguments, map);

@@ -1,6 +1,7 @@
 #include "longstraw/sim/inspect.hpp"
 
 #include "longstraw/core/log.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/policy/objective.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/rollout_files.hpp"
@@ -111,6 +112,9 @@ void inspect(const std::string& path, const Grid& grid) {
     std::error_code failed;
     require(std::filesystem::exists(path, failed), str("{}: no such file or folder", path), 2);
     is_folder = std::filesystem::is_directory(path, failed);
+    if (!is_folder) check_regular(path);
+    require(!path.ends_with(".safetensors"),
+            str("{} is a part of a checkpoint - name its folder, or a rollouts file", path), 2);
   });
   grid.broadcast(&is_folder, sizeof is_folder, 0);
   if (is_folder)

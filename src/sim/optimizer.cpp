@@ -12,11 +12,13 @@ namespace longstraw {
 OptimizerSettings read_optimizer(Deck& deck) {
   constexpr double most = std::numeric_limits<double>::max();
   OptimizerSettings s;
-  s.lr = deck.get_in("optimizer.lr", s.lr, 0.0, most);
+  // AdamW moves each weight by about lr.
+  s.lr = deck.get_in("optimizer.lr", s.lr, 0.0, 10.0);
   s.beta1 = deck.get_in("optimizer.beta1", s.beta1, 0.0, std::nextafter(1.0, 0.0));
   s.beta2 = deck.get_in("optimizer.beta2", s.beta2, 0.0, std::nextafter(1.0, 0.0));
-  s.eps = deck.get_in("optimizer.eps", s.eps, 0.0, most);
-  s.weight_decay = deck.get_in("optimizer.weight_decay", s.weight_decay, 0.0, most);
+  // With 0, a parameter that never had a gradient, such as an unused embedding, becomes 0/0.
+  s.eps = deck.get_in("optimizer.eps", s.eps, std::numeric_limits<double>::min(), most);
+  s.weight_decay = deck.get_in("optimizer.weight_decay", s.weight_decay, 0.0, 1000.0);
   s.max_grad_norm = deck.get_in("optimizer.max_grad_norm", s.max_grad_norm, 0.0, most);
   const auto schedule =
       deck.one_of("optimizer.schedule", "constant", {"constant", "linear", "cosine"});
@@ -53,6 +55,20 @@ Optimizer::Optimizer(Ledger& ledger, const Grid& grid, const Parameters& paramet
       mine_(grid.mine(size_)),
       m_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})),
       v_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})) {}
+
+void Optimizer::fields(DumpFields& fields, const ParameterList& list) {
+  fields.number("optimizer/updates", updates_, "updates of the weights so far");
+  const auto moment = [&](const char* name, const char* meaning, const Tensor& values) {
+    for (const Parameter& p : list.all())
+      fields.placed({.path = str("optimizer/{}/{}", name, p.name),
+                     .type = values.type(),
+                     .extents = p.shape,
+                     .meaning = meaning},
+                    flat_pieces({p.offset, p.offset + p.size}, values, mine_.begin, mine_));
+  };
+  moment("first_moment", "AdamW: running mean of the gradient", m_);
+  moment("second_moment", "AdamW: running mean of the squared gradient", v_);
+}
 
 void Optimizer::update(Stream& stream, const Parameters& parameters,
                        const ReducedGradient& gradient, double norm, double lr) {

@@ -1,9 +1,10 @@
+#include "longstraw/sim/problem.hpp"
 #include "longstraw/core/log.hpp"
 #include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/rollout_files.hpp"
-#include "longstraw/sim/run.hpp"
 #include "longstraw/sim/weights.hpp"
 
 #include <algorithm>
@@ -57,7 +58,10 @@ std::string gradient_text(const Problem& problem) {
 Problem open_problem(const Settings& settings, const Grid& grid) {
   Checkpoint checkpoint = Checkpoint::open(settings.checkpoint, grid);
   std::optional<Model> model;
-  agree(grid, [&] { model.emplace(open_model(checkpoint)); });
+  agree(grid, [&] {
+    model.emplace(open_model(checkpoint));
+    if (grid.rank() == 0) check_regular(settings.rollouts.file);
+  });
   Problem problem{
       .settings = settings,
       .checkpoint = std::move(checkpoint),
@@ -66,11 +70,7 @@ Problem open_problem(const Settings& settings, const Grid& grid) {
   agree(grid, [&] {
     check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab, grid);
     check_lengths(problem);
-    const auto groups = static_cast<int64_t>(problem.rollouts.groups.size());
-    require(settings.rollouts.groups_per_step <= groups,
-            str("rollouts.groups_per_step = {}, but {} has {} groups",
-                settings.rollouts.groups_per_step, problem.rollouts.file, groups),
-            2);
+    check_steps(settings, std::ssize(problem.rollouts.groups));
   });
   return problem;
 }

@@ -9,6 +9,16 @@
 
 namespace longstraw {
 
+namespace {
+
+nlohmann::ordered_json seconds_json(const PhaseSeconds& s) {
+  return {{"capture", s.capture}, {"score", s.score},
+          {"replay", s.replay},   {"prompt_backward", s.prompt_backward},
+          {"update", s.update},   {"dump", s.dump}};
+}
+
+}  // namespace
+
 double& PhaseSeconds::of(TickKind kind) {
   switch (kind) {
     case TickKind::capture_block: return capture;
@@ -33,6 +43,24 @@ const char* name_of(StepOutcome outcome) {
     case StepOutcome::stopped_nonfinite: return "stopped: not finite";
   }
   return "";
+}
+
+void StepReport::fields(DumpFields& fields) {
+  nlohmann::json facts = {
+      {"seconds", seconds_json(seconds)}, {"bytes_peak", bytes_peak}, {"restarts", restarts}};
+  std::string text = facts.dump();
+  fields.text("step/report", text, "JSON: seconds by phase, peak bytes by label, restarts, so far");
+  if (!fields.restoring()) return;
+  facts = nlohmann::json::parse(text);
+  const auto& spent = facts.at("seconds");
+  seconds = {.capture = spent.at("capture"),
+             .score = spent.at("score"),
+             .replay = spent.at("replay"),
+             .prompt_backward = spent.at("prompt_backward"),
+             .update = spent.at("update"),
+             .dump = spent.at("dump")};
+  bytes_peak = facts.at("bytes_peak").get<std::map<std::string, int64_t>>();
+  restarts = facts.at("restarts").get<std::vector<std::string>>();
 }
 
 nlohmann::ordered_json history_line(const StepReport& r) {
@@ -61,21 +89,23 @@ nlohmann::ordered_json history_line(const StepReport& r) {
                                  {"gradient_mode", name_of(r.mode)},
                                  {"outcome", name_of(r.outcome)}};
   if (!r.nonfinite_response.empty()) line["nonfinite_response"] = r.nonfinite_response;
-  line["seconds"] = {{"capture", r.seconds.capture}, {"score", r.seconds.score},
-                     {"replay", r.seconds.replay},   {"prompt_backward", r.seconds.prompt_backward},
-                     {"update", r.seconds.update},   {"dump", r.seconds.dump}};
+  line["seconds"] = seconds_json(r.seconds);
   line["bytes_peak"] = r.bytes_peak;
+  if (!r.restarts.empty()) line["restarts"] = r.restarts;
   return line;
 }
 
 std::string step_line(const StepReport& r, int64_t steps) {
   const StepSummary& s = r.summary;
   const auto tokens = static_cast<double>(s.prompt_tokens + s.response_tokens);
+  // Some NaN carry a sign, which says nothing.
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
   std::string line =
       str("step {}/{}  reward {:.4f}  loss {:.3e}  grad_norm {:.3e}  entropy {:.3f}  lr {:.2e}  "
           "{}  {:.0f} tokens/s  peak {}",
-          r.step + 1, steps, s.reward_mean, s.loss, r.grad_norm, s.entropy, r.lr,
-          seconds_text(r.seconds.total()), tokens / std::max(r.seconds.total(), 1e-9),
+          r.step + 1, steps, s.reward_mean, unsigned_nan(s.loss), unsigned_nan(r.grad_norm),
+          unsigned_nan(s.entropy), r.lr, seconds_text(r.seconds.total()),
+          tokens / std::max(r.seconds.total(), 1e-9),
           bytes_text(static_cast<double>(r.bytes_peak.at("total"))));
   if (r.outcome != StepOutcome::updated) line += str("  ({})", name_of(r.outcome));
   return line;
@@ -139,12 +169,12 @@ void Progress::done(TickKind kind, int64_t tokens, const std::string& where) {
   done_ += cost(kind) * static_cast<double>(tokens);
   tokens_ += tokens;
   const double now = timer_.seconds();
-  if (now - spoke_ < (terminal_ ? 0.5 : 30.0) || done_ <= 0) return;
+  if (now - spoke_ < (terminal_ ? 0.5 : 30.0) || done_ <= before_) return;
   spoke_ = now;
   const std::string line =
       str("{}  {:.0f} %  {}  {:.0f} tokens/s  {} left", where, std::min(100 * done_ / work_, 100.0),
           name_of(kind), static_cast<double>(tokens_) / now,
-          seconds_text(now * std::max(work_ - done_, 0.0) / done_));
+          seconds_text(now * std::max(work_ - done_, 0.0) / (done_ - before_)));
   if (terminal_)
     log_transient(line);
   else

@@ -2,6 +2,7 @@
 
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/lists.hpp"
+#include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,11 +48,15 @@ std::string text_of(const std::vector<uint8_t>& bytes, const std::string& name, 
   return text;
 }
 
-// Adds the members that have no dataset to `object`, which has the others already.
-void add_other(json& object, const std::vector<uint8_t>& text, const std::string& name,
+// Adds the members that have no dataset to `object`, which has the others already. Returns whether
+// there are non-numbers among them, which are marked.
+bool add_other(json& object, const std::vector<uint8_t>& bytes, const std::string& name,
                int64_t index) {
-  if (text.empty()) return;
-  const json other = json::parse(text.begin(), text.end(), nullptr, false);
+  if (bytes.empty()) return false;
+  const std::string text(bytes.begin(), bytes.end());
+  json other = json::parse(text, nullptr, false);
+  const bool marked = other.is_discarded();
+  if (marked) other = json::parse(with_quoted_non_numbers(text, non_number_mark), nullptr, false);
   require(other.is_object(), "{}: entry {} is no JSON object", name, index);
   for (const auto& [key, value] : other.items()) {
     // Whole numbers as ids, null for what is not given: members in another form than the datasets'.
@@ -63,6 +68,7 @@ void add_other(json& object, const std::vector<uint8_t>& text, const std::string
             "{}: entry {} holds {}, which has a dataset of its own", name, index, key);
     object[key] = value;
   }
+  return marked;
 }
 
 json token_list(const std::vector<int32_t>& ids) {
@@ -129,7 +135,7 @@ ReadTokens RolloutHdf5Reader::tokens() const {
   return [held = tokens_](int64_t begin, std::span<int32_t> to) { held->ids.read(begin, to); };
 }
 
-json RolloutHdf5Reader::next_responses(Range which) const {
+void RolloutHdf5Reader::read_responses(RawGroup& group, Range which) const {
   const Columns& c = *columns_;
   std::vector<double> rewards(which.size());
   c.reward.read(which.begin, rewards);
@@ -166,9 +172,9 @@ json RolloutHdf5Reader::next_responses(Range which) const {
     });
   if (c.other)
     each(*c.other, [&](json& response, const auto& text, int64_t index) {
-      add_other(response, text, c.other->name(), index);
+      group.marked |= add_other(response, text, c.other->name(), index);
     });
-  return responses;
+  group.object["responses"] = responses;
 }
 
 std::optional<RawGroup> RolloutHdf5Reader::next() {
@@ -176,13 +182,15 @@ std::optional<RawGroup> RolloutHdf5Reader::next() {
   const Columns& c = *columns_;
   if (next_ == c.groups()) return std::nullopt;
   const Range one{next_, next_ + 1};
-  RawGroup group{.place = {file(), one.end}, .object = json::object(), .prompt = {}};
+  RawGroup group;
+  group.place = {file(), one.end};
   group.object["id"] = text_of(c.group_id.lists(one)[0], c.group_id.name(), one.begin);
   group.object["prompt"] = nullptr;
   group.prompt = {c.prompts.ranges(one, tokens_->ids.size())[0], tokens()};
-  group.object["responses"] = next_responses(c.responses.ranges(one, c.reward.size())[0]);
+  read_responses(group, c.responses.ranges(one, c.reward.size())[0]);
   if (c.group_other)
-    add_other(group.object, c.group_other->lists(one)[0], c.group_other->name(), one.begin);
+    group.marked |=
+        add_other(group.object, c.group_other->lists(one)[0], c.group_other->name(), one.begin);
   ++next_;
   return group;
 }
@@ -194,7 +202,7 @@ struct RolloutHdf5Writer::Columns {
   static constexpr int64_t prompt_chunk = int64_t{1} << 15, token_chunk = int64_t{1} << 13;
 
   explicit Columns(const std::string& path)
-      : handle(h5::create_checked_file(path)),
+      : handle(h5::create_file(path)),
         groups(made(handle, "groups", "one entry a group: a prompt and its responses")),
         responses(made(handle, "responses", "one entry a response, those of a group in a row")),
         group_id(handle, "groups/id", {"name of the group, UTF-8"}),
@@ -240,7 +248,7 @@ struct RolloutHdf5Writer::Columns {
     return group;
   }
 
-  void put_response(const json& response);
+  void put_response(const json& response, bool marked);
   void finish();
 
   h5::File handle;
@@ -273,11 +281,13 @@ void add_given(ListWriter<T>& column, const json& object, const char* key) {
 
 // The members that the datasets do not hold, or not in this form, as text.
 template <class Holds>
-std::string other_members(const json& object, const Holds& hold) {
+std::string other_members(const json& object, const Holds& hold, bool marked) {
   json other = json::object();
   for (const auto& [key, value] : object.items())
     if (!hold(key, value)) other[key] = value;
-  return other.empty() ? "" : other.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (other.empty()) return {};
+  const std::string text = other.dump(-1, ' ', false, json::error_handler_t::replace);
+  return marked ? with_bare_non_numbers(text) : text;
 }
 
 bool group_has(const std::string& key, const json& value) {
@@ -292,7 +302,7 @@ bool response_has(const std::string& key, const json& value) {
 
 }  // namespace
 
-void RolloutHdf5Writer::Columns::put_response(const json& response) {
+void RolloutHdf5Writer::Columns::put_response(const json& response, bool marked) {
   add_text(id, identity(response, "response"));
   add_given(ids, response, "ids");
   reward.append(response.at("reward").get<double>());
@@ -308,7 +318,7 @@ void RolloutHdf5Writer::Columns::put_response(const json& response) {
   const auto reason = response.find("finish_reason");
   const bool ended = reason != response.end() && reason->is_string();
   add_text(finish_reason, ended ? reason->get<std::string>() : "");
-  add_text(other, other_members(response, response_has));
+  add_text(other, other_members(response, response_has, marked));
 }
 
 void RolloutHdf5Writer::Columns::finish() {
@@ -333,9 +343,9 @@ void RolloutHdf5Writer::put(const RawGroup& group) {
   for (int64_t begin = 0; begin < group.prompt.size(); begin += prompt_piece)
     c.prompt.append(group.prompt.ids({begin, std::min(begin + prompt_piece, group.prompt.size())}));
   c.prompt.end_list();
-  for (const json& response : group.object.at("responses")) c.put_response(response);
+  for (const json& response : group.object.at("responses")) c.put_response(response, group.marked);
   c.response_offsets.append(c.reward.size());
-  add_text(c.group_other, other_members(group.object, group_has));
+  add_text(c.group_other, other_members(group.object, group_has, group.marked));
 }
 
 void RolloutHdf5Writer::finish() {

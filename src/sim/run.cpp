@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <memory>
 
 namespace longstraw {
 namespace {
@@ -26,31 +28,31 @@ std::string nonfinite_text(const StepReport& report) {
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
  public:
-  Run(const Problem& problem, const Grid& grid)
-      : problem_(problem),
-        grid_(grid),
-        parameters_(ledger_, problem.settings.precision, problem.model.parameters),
-        context_{grid, ledger_, stream_, parameters_},
-        optimizer_(ledger_, grid, parameters_, problem.settings.optimizer),
-        stepper_(context_, problem.model, problem.settings.objective, problem.settings.stepper),
-        steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
-        progress_(work(), on_terminal() && grid.rank() == 0) {
-    load_weights(problem.checkpoint, parameters_, grid);
-  }
+  /// At its first tick, with the checkpoint's weights, or where `dump` left it.
+  Run(const Problem& problem, const Grid& grid, DumpReader* dump = nullptr);
 
-  RunResult run(const RunFolder& folder);
+  RunResult run(const RunFolder& folder, DumpFolder& dumps);
   Scores score();
+  /// Where it is, for people.
+  std::string place() const;
+  bool finished() const { return next_.step >= steps(); }
 
  private:
   int64_t steps() const { return std::ssize(steps_); }
   std::vector<const Group*> groups_of(int64_t step) const;
-  double work() const;
+  double work(int64_t from_step) const;
+  double work_done() const;
   void begin_step(int64_t step);
   void perform(const Tick& tick);
   void update(int64_t step);
   void finish_step(const RunFolder& folder, History& history);
+  void advance();
+  void go_to_step(int64_t step);
+  void fields(DumpFields& fields);
+  bool dump_is_due() const;
+  bool write_dump(DumpFolder& dumps);
   void write_gradient(const RunFolder& folder, int64_t step);
-  void write_origin(const RunFolder& folder);
+  void write_weights(const RunFolder& folder);
 
   const Problem& problem_;
   const Grid& grid_;
@@ -62,10 +64,36 @@ class Run {
   ReducedGradient gradient_;  // from a step's update until it is reported
   Stepper stepper_;
   std::vector<std::vector<int64_t>> steps_;
+  RunIdentity identity_;
   StepPlan plan_;
+  Tick next_;  // the cursor
+  int64_t ticks_ = 0;
   StepReport report_;
+  std::string history_;  // lines of the steps before, on rank 0
   Progress progress_;
+  Timer since_dump_;
 };
+
+Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
+    : problem_(problem),
+      grid_(grid),
+      parameters_(ledger_, problem.settings.precision, problem.model.parameters),
+      context_{grid, ledger_, stream_, parameters_},
+      optimizer_(ledger_, grid, parameters_, problem.settings.optimizer),
+      stepper_(context_, problem.model, problem.settings.objective, problem.settings.stepper),
+      steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
+      identity_(identity_of(problem, grid)),
+      progress_(work(0), on_terminal() && grid.rank() == 0) {
+  if (dump == nullptr) {
+    load_weights(problem.checkpoint, parameters_, grid);
+    go_to_step(0);
+    return;
+  }
+  fields(*dump);
+  ledger_.raise_peaks(report_.bytes_peak);
+  report_.restarts.push_back(std::filesystem::path(dump->file().path()).filename().string());
+  progress_.done_before(work_done());
+}
 
 std::vector<const Group*> Run::groups_of(int64_t step) const {
   std::vector<const Group*> groups;
@@ -73,13 +101,27 @@ std::vector<const Group*> Run::groups_of(int64_t step) const {
   return groups;
 }
 
-double Run::work() const {
+double Run::work(int64_t from_step) const {
   double work = 0;
-  for (int64_t step = 0; step < steps(); ++step) {
+  for (int64_t step = from_step; step < steps(); ++step) {
     const auto groups = groups_of(step);
     work += Progress::work(groups, stepper_.plan(groups));
   }
   return work;
+}
+
+double Run::work_done() const {
+  double done = work(0) - work(next_.step);
+  if (finished()) return done;
+  for (Tick tick = first_tick(next_.step, plan_); tick != next_; tick = next_tick(tick, plan_))
+    done += Progress::cost(tick.kind) * static_cast<double>(stepper_.tokens(tick));
+  return done;
+}
+
+std::string Run::place() const {
+  if (finished()) return str("after the last of {} step(s)", steps());
+  return str("step {}/{}, before {} of group {}, response {}, block {}", next_.step + 1, steps(),
+             name_of(next_.kind), next_.group, next_.response, next_.block);
 }
 
 void Run::begin_step(int64_t step) {
@@ -160,8 +202,9 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
                   });
 }
 
-// How the weights came about, beside them.
-void Run::write_origin(const RunFolder& folder) {
+void Run::write_weights(const RunFolder& folder) {
+  save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
+  // How they came about, beside them.
   const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
                                          {"checkpoint", problem_.checkpoint.folder()},
                                          {"rollouts", problem_.rollouts.file},
@@ -169,25 +212,101 @@ void Run::write_origin(const RunFolder& folder) {
                                          {"precision", name_of(problem_.settings.precision)},
                                          {"updates", optimizer_.updates()}};
   agree(grid_, [&] {
-    if (grid_.rank() == 0) write_text(folder.weights() + "/longstraw.json", origin.dump(1) + "\n");
+    if (grid_.rank() == 0) write_text(folder.origin(), origin.dump(1) + "\n");
   });
 }
 
-RunResult Run::run(const RunFolder& folder) {
-  History history(folder.history(), grid_);
-  for (int64_t step = 0; step < steps(); ++step) {
-    begin_step(step);
-    for (Tick tick = first_tick(step, plan_);; tick = next_tick(tick, plan_)) {
-      perform(tick);
-      if (tick.kind == TickKind::update) break;
-    }
-    finish_step(folder, history);
-    if (report_.outcome == StepOutcome::stopped_nonfinite) break;
+void Run::advance() {
+  ++ticks_;
+  if (next_.kind != TickKind::update) {
+    next_ = next_tick(next_, plan_);
+    return;
   }
-  save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
-  write_origin(folder);
-  return report_.outcome == StepOutcome::stopped_nonfinite ? RunResult::failed
-                                                           : RunResult::finished;
+  go_to_step(next_.step + 1);
+}
+
+void Run::go_to_step(int64_t step) {
+  next_ = {.step = step};
+  if (finished()) return;
+  begin_step(step);
+  next_ = first_tick(step, plan_);
+}
+
+// Everything that a dump holds.
+void Run::fields(DumpFields& fields) {
+  // That of the dump has been held against this run's.
+  RunIdentity identity = identity_;
+  identity.fields(fields);
+  auto kind = static_cast<int64_t>(next_.kind);
+  fields.number("cursor/kind", kind,
+                "next tick: 0 capture_block, 1 score_block, 2 advance_block, 3 replay_block, 4 "
+                "prompt_backward_block, 5 update");
+  next_.kind = static_cast<TickKind>(kind);
+  fields.number("cursor/step", next_.step, "next tick: optimizer step, from 0");
+  fields.number("cursor/group", next_.group, "next tick: group of the step, from 0");
+  fields.number("cursor/response", next_.response, "next tick: response of the group, from 0");
+  fields.number("cursor/block", next_.block, "next tick: block of prompt or response, from 0");
+  fields.number("cursor/ticks", ticks_, "ticks done since the run began");
+  int64_t between = finished() || plan_.empty() || next_ == first_tick(next_.step, plan_);
+  fields.number("cursor/between_steps", between, "1: the next tick is the first of its step");
+  fields.text("history", history_, "JSON lines: history.jsonl, of the steps before");
+  parameters_.weight_fields(fields, grid_);
+  optimizer_.fields(fields, parameters_.list());
+  int64_t at_end = finished();
+  fields.number("cursor/at_end", at_end, "1: all steps of the deck were done");
+  if (at_end != 0) {
+    stepper_.score_fields(fields);
+    if (fields.restoring() && !finished()) go_to_step(next_.step);  // the deck has more steps now
+  }
+  if (at_end != 0 || finished()) return;
+  if (fields.restoring()) begin_step(next_.step);
+  report_.bytes_peak = peak_bytes(ledger_, grid_);
+  report_.fields(fields);
+  stepper_.fields(fields, next_);
+}
+
+// The same answer on every rank: rank 0's clock.
+bool Run::dump_is_due() const {
+  const DumpSettings& d = problem_.settings.dump;
+  const bool by_ticks = d.every_ticks > 0 && ticks_ % d.every_ticks == 0;
+  const bool by_time = d.every_seconds > 0 && since_dump_.seconds() >= d.every_seconds;
+  return by_ticks || grid_.max(int64_t{grid_.rank() == 0 && by_time}) > 0;
+}
+
+// A dump that fails costs the run nothing but its place to go on from.
+bool Run::write_dump(DumpFolder& dumps) {
+  const Timer timer;
+  bool written = true;
+  try {
+    const int64_t bytes = dumps.write(ticks_, problem_.settings.dump.keep,
+                                      [&](DumpFields& fields) { this->fields(fields); });
+    log(Level::info, "dump {} ({}, {}): {}", ticks_, bytes_text(static_cast<double>(bytes)),
+        seconds_text(timer.seconds()), place());
+  } catch (const Error& error) {
+    if (!error.everywhere()) throw;
+    log(Level::warning, "no dump: {}", error.what());
+    written = false;
+  }
+  since_dump_ = Timer();
+  report_.seconds.dump += timer.seconds();
+  return written;
+}
+
+RunResult Run::run(const RunFolder& folder, DumpFolder& dumps) {
+  History history(folder.history(), history_, grid_);
+  while (!finished()) {
+    perform(next_);
+    if (next_.kind == TickKind::update) {
+      finish_step(folder, history);
+      history_ = history.text();
+      if (report_.outcome == StepOutcome::stopped_nonfinite) break;
+    }
+    advance();
+    if (!finished() && dump_is_due()) write_dump(dumps);
+  }
+  if (finished() && problem_.settings.dump.at_exit) write_dump(dumps);
+  write_weights(folder);
+  return finished() ? RunResult::finished : RunResult::failed;
 }
 
 Scores Run::score() {
@@ -207,14 +326,69 @@ Scores Run::score() {
   return scores;
 }
 
+RunFolder::Earlier earlier(const RunOptions& options) {
+  namespace fs = std::filesystem;
+  const RestartRequest& r = options.restart;
+  std::error_code failed;
+  const bool own =
+      r.from == Restart::latest || r.from == Restart::automatic ||
+      (r.from == Restart::file && fs::equivalent(fs::absolute(r.file).parent_path(),
+                                                 fs::path(options.folder) / "dumps", failed));
+  return own ? RunFolder::Earlier::allowed : RunFolder::Earlier::refused;
+}
+
+// The dump, when this run may go on from it.
+std::unique_ptr<DumpReader> open_dump(const std::string& path, const Problem& problem,
+                                      const RunOptions& options, const Grid& grid) {
+  auto dump = std::make_unique<DumpReader>(path, grid);
+  RunIdentity dumped;
+  int64_t between_steps = 0;
+  dumped.fields(*dump);
+  dump->number("cursor/between_steps", between_steps, {});
+  check_restart(dumped, identity_of(problem, grid), path, between_steps != 0,
+                options.restart.force);
+  return dump;
+}
+
+bool has_finished(const RunFolder& files, const Grid& grid) {
+  std::error_code failed;
+  const bool here = grid.rank() == 0 && std::filesystem::exists(files.origin(), failed);
+  return grid.max(int64_t{here}) > 0;
+}
+
 }  // namespace
 
-RunResult run(const Problem& problem, const std::string& folder, const std::string& completed_deck,
-              const Grid& grid) {
-  const RunFolder files(folder, completed_deck, grid);
+void check_run(const Problem& problem, const RunOptions& options, const Grid& grid) {
+  RunFolder::check(options.folder, earlier(options), grid);
+  const DumpFolder dumps(options.folder + "/dumps", grid);
+  if (const auto path = find_dump(options.restart, dumps, grid))
+    open_dump(*path, problem, options, grid);
+}
+
+RunResult run(const Problem& problem, const RunOptions& options, const Grid& grid) {
+  const RunFolder files(options.folder, earlier(options), problem.deck, grid);
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
-  const RunResult result = Run(problem, grid).run(files);
+  DumpFolder dumps(files.dumps(), grid);
+  std::unique_ptr<DumpReader> dump;
+  if (const auto path = find_dump(options.restart, dumps, grid)) {
+    dump = open_dump(*path, problem, options, grid);
+    dumps.go_on_from(*dump);
+  } else if (options.restart.from == Restart::automatic) {
+    if (has_finished(files, grid)) {
+      log(Level::info, "finished already: {} is there, and no dump to go on from", files.origin());
+      return RunResult::finished;
+    }
+    log(Level::info, "restart    no dump in {}: a new run", dumps.path());
+  }
+  Run run(problem, grid, dump.get());
+  if (dump) log(Level::info, "restart    from {}: {}", dump->file().path(), run.place());
+  dump.reset();
+  if (run.finished() && has_finished(files, grid)) {
+    log(Level::info, "finished already: {} is there", files.origin());
+    return RunResult::finished;
+  }
+  const RunResult result = run.run(files, dumps);
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
       files.path());
   return result;

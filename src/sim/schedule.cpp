@@ -59,6 +59,10 @@ bool has_signal(const StepPlan& plan) {
   });
 }
 
+bool starts_group(const Tick& tick, const StepPlan& plan) {
+  return tick.kind != TickKind::update && tick == begin_group(tick, plan[tick.group]);
+}
+
 Tick first_tick(int64_t step, const StepPlan& plan) {
   return begin_group({.step = step}, plan.front());
 }

@@ -13,14 +13,13 @@ int64_t blocks_of(int64_t tokens, int64_t block_tokens) {
   return (tokens + block_tokens - 1) / block_tokens;
 }
 
-// The captured prompt lacks the last token, with which every branch starts.
+}  // namespace
+
 int64_t captured(const Group& group) { return group.prompt.size() - 1; }
 
 Range block_range(int64_t index, int64_t tokens, int64_t block_tokens) {
   return {index * block_tokens, std::min((index + 1) * block_tokens, tokens)};
 }
-
-}  // namespace
 
 const char* name_of(GradientMode mode) { return mode == GradientMode::exact ? "exact" : "frozen"; }
 
@@ -97,6 +96,7 @@ void Stepper::begin_step(std::span<const Group* const> groups) {
   }
   for (const auto& [id, values] : logprobs_) first_logprobs_.try_emplace(id, values);
   first_nonfinite_ = std::numeric_limits<int64_t>::max();
+  gradient_begun_ = false;
 }
 
 int64_t Stepper::tokens(const Tick& tick) const {
@@ -128,6 +128,10 @@ Block Stepper::branch_block(const Tick& tick, std::vector<int32_t>& targets) con
   return block;
 }
 
+int64_t Stepper::response_blocks(const Tick& tick) const {
+  return blocks_of(std::ssize(response(tick).ids), settings_.block_tokens);
+}
+
 int64_t Stepper::local_tokens(Range positions) const {
   int64_t tokens = 0;
   for (int64_t begin = 0; begin < positions.size(); begin += settings_.block_tokens)
@@ -155,6 +159,7 @@ void Stepper::begin_group() {
   boundary_.clear();
   sequence_.reset();
   sequence_.emplace(context_, shapes_, settings_.page_tokens);
+  checkpoint_every_ = settings_.prompt_checkpoint_every;
 }
 
 void Stepper::capture_block(const Tick& tick) {
@@ -163,7 +168,7 @@ void Stepper::capture_block(const Tick& tick) {
     begin_group();
     sequence_->open(local_tokens({0, captured(prompt)}));
   }
-  if (walks(prompt) && tick.block % settings_.prompt_checkpoint_every == 0)
+  if (walks(prompt) && tick.block % checkpoint_every_ == 0)
     prompt_starts_[tick.block] = sequence_->carried(context_, "saved states");
   const Block block = prompt_block(prompt, tick.block);
   model_.decoder.forward({context_, block, *sequence_}, nullptr);
@@ -190,28 +195,25 @@ void Stepper::prompt_backward_block(const Tick& tick) {
 
 void Stepper::begin_branch(const Tick& tick) {
   if (tick.response == 0 && captured(group(tick)) == 0) begin_group();
-  if (tick.response == 0) {
-    boundary_rows_ = sequence_->rows();
-    boundary_ = sequence_->carried(context_, "boundary");
-  }
+  if (tick.response == 0) boundary_ = sequence_->carried(context_, "boundary");
   const int64_t start = captured(group(tick));
   sequence_->open(local_tokens({start, start + std::ssize(response(tick).ids)}));
 }
 
-void Stepper::end_branch() {
+void Stepper::end_branch(const Tick& tick) {
   branch_starts_.clear();
-  sequence_->truncate(boundary_rows_);
+  sequence_->truncate(captured(group(tick)));
   sequence_->restore(boundary_);
 }
 
 // What has arrived at the boundary is the branch's: `exact` adds it up over the group.
-void Stepper::keep_boundary_gradient() {
+void Stepper::keep_boundary_gradient(const Tick& tick) {
   if (settings_.mode == GradientMode::frozen) {
     gradient_.reset();
     return;
   }
   gradient_->add_carried_to(boundary_gradient_, context_);
-  gradient_->truncate(*sequence_, boundary_rows_);
+  gradient_->truncate(*sequence_, sequence_->rows_before(captured(group(tick))));
 }
 
 void Stepper::score_block(const Tick& tick) {
@@ -220,8 +222,7 @@ void Stepper::score_block(const Tick& tick) {
   const Block block = branch_block(tick, targets);
   const Field x = model_.decoder.forward({context_, block, *sequence_}, nullptr);
   take(tick, block, model_.head.score(context_, x, targets, objective_.temperature));
-  if (tick.block + 1 == blocks_of(std::ssize(response(tick).ids), settings_.block_tokens))
-    end_branch();
+  if (tick.block + 1 == response_blocks(tick)) end_branch(tick);
 }
 
 void Stepper::advance_block(const Tick& tick) {
@@ -233,7 +234,7 @@ void Stepper::advance_block(const Tick& tick) {
 }
 
 void Stepper::replay_block(const Tick& tick) {
-  const int64_t blocks = blocks_of(std::ssize(response(tick).ids), settings_.block_tokens);
+  const int64_t blocks = response_blocks(tick);
   if (blocks == 1) begin_branch(tick);
   if (tick.block + 1 < blocks) {
     sequence_->restore(branch_starts_.at(tick.block));
@@ -243,19 +244,18 @@ void Stepper::replay_block(const Tick& tick) {
   const Block block = branch_block(tick, targets);
   replay(block, &tick, targets);
   if (tick.block > 0) return;
-  keep_boundary_gradient();
-  end_branch();
+  keep_boundary_gradient(tick);
+  end_branch(tick);
 }
 
 void Stepper::replay(const Block& block, const Tick* tick, std::span<const int32_t> targets) {
+  gradient_begun_ = true;
   BlockRecord record;
   const Field x = model_.decoder.forward({context_, block, *sequence_}, &record);
   const bool last_of_branch =
       tick != nullptr &&
       block.positions.end == captured(group(*tick)) + std::ssize(response(*tick).ids);
-  if (!gradient_)
-    gradient_.emplace(context_, shapes_, *sequence_,
-                      settings_.mode == GradientMode::exact ? 0 : boundary_rows_);
+  if (!gradient_) begin_gradient(tick);
   if (last_of_branch) {
     gradient_->extend(*sequence_);
     gradient_->clear_carried();
@@ -272,6 +272,13 @@ void Stepper::replay(const Block& block, const Tick* tick, std::span<const int32
                       std::all_of(scores.logprobs.begin(), scores.logprobs.end(),
                                   [](double l) { return std::isfinite(l); });
   if (!finite) first_nonfinite_ = std::min(first_nonfinite_, response_index(*tick));
+}
+
+// Of all positions, or in `frozen` of the branch's.
+void Stepper::begin_gradient(const Tick* tick) {
+  const bool exact = settings_.mode == GradientMode::exact;
+  const int64_t first = exact ? 0 : sequence_->rows_before(captured(group(*tick)));
+  gradient_.emplace(context_, shapes_, *sequence_, first);
 }
 
 TokenScores Stepper::replay_head(const Tick& tick, const Block& block, const Tensor& dx,

@@ -55,6 +55,9 @@ int64_t page_bytes(int64_t tokens) {
          element;
 }
 
+// Positions of `tokens` tokens of a sequence.
+int64_t position_bytes(int64_t tokens) { return local_tokens(tokens) * int64_t{sizeof(int64_t)}; }
+
 // Recurrent and convolution states of all layers, once: the value heads of this rank, and the
 // channels of these and of the key heads that they use.
 int64_t state_bytes() {
@@ -89,17 +92,21 @@ TEST(LedgerOfAStep, IsTheSameForAnyGroupSize) {
 // largest block is the same for all.
 const std::vector<int64_t> prompts = {block + 1, 3 * block + 8, 5 * block + 1, 10 * block + 1};
 
-TEST(LedgerOfAStep, FrozenGrowsWithThePromptByItsPagesOnly) {
+TEST(LedgerOfAStep, FrozenGrowsWithThePromptByItsPagesAndPositionsOnly) {
   const auto peak = [](int64_t prompt) {
     return peak_of(GradientMode::frozen, {.prompt = prompt, .responses = {block, 3, block}});
   };
   const Peak shortest = peak(prompts[0]);
   for (int64_t prompt : prompts) {
     const Peak here = peak(prompt);
-    EXPECT_EQ(here.total - shortest.total, page_bytes(prompt - 1) - page_bytes(prompts[0] - 1));
+    EXPECT_EQ(here.total - shortest.total, page_bytes(prompt - 1) - page_bytes(prompts[0] - 1) +
+                                               position_bytes(prompt - 1) -
+                                               position_bytes(prompts[0] - 1));
     EXPECT_EQ(here["keys"] + here["values"], page_bytes(prompt - 1) + page_bytes(block));
+    // The prompt's twice, while room is made for those of the first branch.
+    EXPECT_EQ(here["positions"], 2 * position_bytes(prompt - 1) + position_bytes(block));
     for (const auto& [label, bytes] : here.by_label) {
-      if (label == "keys" || label == "values") continue;
+      if (label == "keys" || label == "values" || label == "positions") continue;
       EXPECT_EQ(bytes, shortest[label]) << label;
     }
   }
@@ -133,7 +140,9 @@ TEST(LedgerOfAStep, ExactGrowsWithThePromptByPagesTheirGradientsAndSavedStates) 
   // The block that the walk starts with is a whole one.
   const int64_t few = 2 * block + 1, many = 9 * block + 1;
   EXPECT_EQ(peak(many).total - peak(few).total, 2 * (page_bytes(many - 1) - page_bytes(few - 1)) +
-                                                    (blocks(many) - blocks(few)) * state_bytes());
+                                                    (blocks(many) - blocks(few)) * state_bytes() +
+                                                    position_bytes(many - 1) -
+                                                    position_bytes(few - 1));
 }
 
 TEST(LedgerOfAStep, FrozenHasNoGradientOfThePrompt) {

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include <sys/stat.h>
@@ -27,9 +28,9 @@ using support::TemporaryFolder;
 TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
-  const RunFolder run(folder / "a/b/run/", "[a]\nb = 1\n", grid);
+  const RunFolder run(folder / "a/b/run/", RunFolder::Earlier::refused, "[a]\nb = 1\n", grid);
   EXPECT_EQ(run.path(), folder / "a/b/run");
-  EXPECT_EQ(get(run.path() + "/deck.ini"), "[a]\nb = 1\n");
+  EXPECT_THAT(get(run.path() + "/deck.ini"), testing::EndsWith(" filled in.\n[a]\nb = 1\n"));
   EXPECT_EQ(run.gradients(12), run.path() + "/gradient-12.h5");
   EXPECT_EQ(run.weights(), run.path() + "/weights");
   EXPECT_EQ(run.log(), run.path() + "/log");
@@ -40,33 +41,68 @@ TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
   const std::string path = folder / "run";
-  { const RunFolder first(path, "", grid); }
-  { const RunFolder again(path, "", grid); }  // never got as far as a step
+  { const RunFolder first(path, RunFolder::Earlier::refused, "", grid); }
+  {
+    const RunFolder again(path, RunFolder::Earlier::refused, "", grid);
+  }  // never got as far as a step
   folder.prepare([&] { support::put(path + "/history.jsonl", "{}\n"); });
-  const auto refused = refusal_of([&] { RunFolder::check(path, grid); });
+  const auto refused =
+      refusal_of([&] { RunFolder::check(path, RunFolder::Earlier::refused, grid); });
   expect_parts(refused.message, {path, "another run", "-d"});
   EXPECT_TRUE(refused.everywhere);
-  EXPECT_NE(refusal_of([&] { RunFolder(path, "", grid); }).message, "");
+  EXPECT_NE(refusal_of([&] { RunFolder(path, RunFolder::Earlier::refused, "", grid); }).message,
+            "");
+}
+
+TEST(RunFolder, WithADeckOfTheUsersIsRefused) {
+  const TemporaryFolder folder;
+  const Grid grid = Grid::world();
+  folder.prepare([&] { support::put(folder / "deck.ini", "# mine\n[a]\nb = 1\n"); });
+  const auto refused =
+      refusal_of([&] { RunFolder::check(folder.path(), RunFolder::Earlier::refused, grid); });
+  EXPECT_EQ(refused.status, 2);
+  expect_parts(refused.message, {folder.path(), "deck.ini of yours", "-d"});
+  EXPECT_NE(
+      refusal_of([&] { RunFolder(folder.path(), RunFolder::Earlier::refused, "", grid); }).message,
+      "");
+  EXPECT_EQ(get(folder / "deck.ini"), "# mine\n[a]\nb = 1\n");
 }
 
 TEST(RunFolder, CheckLeavesNothingBehind) {
   const TemporaryFolder folder;
-  RunFolder::check(folder / "a/b", Grid::world());
+  RunFolder::check(folder / "a/b", RunFolder::Earlier::refused, Grid::world());
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// Trial 24, before any work.
+TEST(RunFolder, OnADiskWithoutRoomIsRefused) {
+  const TemporaryFolder folder;
+  const Grid grid = Grid::world();
+  RunFolder::check_room(folder / "a/b", 1000, grid);
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const auto refused = refusal_of([&] { RunFolder::check_room(folder / "a/b", most, grid); });
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(refused.everywhere);
+  expect_parts(refused.message, {folder / "a/b", str("take {} bytes", most), "free", "-d"});
 }
 
 // Trial 52. Root may write anywhere but where the system has no files to make, such as /proc.
 TEST(RunFolder, WithoutPermissionIsRefused) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
-  expect_parts(refusal_of([&] { RunFolder::check("/proc/run", grid); }).message,
-               {"cannot write", "/proc", "-d"});
+  expect_parts(
+      refusal_of([&] { RunFolder::check("/proc/run", RunFolder::Earlier::refused, grid); }).message,
+      {"cannot write", "/proc", "-d"});
   folder.prepare([&] { support::put(folder / "file", ""); });
-  expect_parts(refusal_of([&] { RunFolder::check(folder / "file/run", grid); }).message,
+  expect_parts(refusal_of([&] {
+                 RunFolder::check(folder / "file/run", RunFolder::Earlier::refused, grid);
+               }).message,
                {folder / "file", "no folder"});
   if (::geteuid() == 0) return;
   folder.prepare([&] { ::chmod(folder.path().c_str(), 0555); });
-  expect_parts(refusal_of([&] { RunFolder::check(folder / "run", grid); }).message,
+  expect_parts(refusal_of([&] {
+                 RunFolder::check(folder / "run", RunFolder::Earlier::refused, grid);
+               }).message,
                {"cannot write", folder.path(), "-d"});
   folder.prepare([&] { ::chmod(folder.path().c_str(), 0755); });
 }
@@ -76,7 +112,7 @@ TEST(History, AppendsOneLineAStep) {
   const Grid grid = Grid::world();
   const std::string path = folder / "history.jsonl";
   {
-    History history(path, grid);
+    History history(path, "", grid);
     history.append({{"step", 1}, {"loss", 0.1}, {"bytes_peak", {{"z", 5}, {"a", 6}}}});
     grid.barrier();
     EXPECT_EQ(get(path), "{\"step\":1,\"loss\":0.1,\"bytes_peak\":{\"z\":5,\"a\":6}}\n");
@@ -84,13 +120,16 @@ TEST(History, AppendsOneLineAStep) {
     history.append({{"step", 2}, {"loss", NAN}});
   }
   {
-    History history(path, grid);
+    History history(path, "{\"step\":2,\"loss\":null}\n", grid);  // after a restart
     history.append({{"step", 3}});
+    const std::string text = history.text();
+    if (grid.rank() == 0) {
+      EXPECT_EQ(text, "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
+    }
   }
   grid.barrier();
-  EXPECT_EQ(get(path).substr(get(path).find("{\"step\":2")),
-            "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
-  expect_parts(refusal_of([&] { History(folder / "no/history", grid); }).message,
+  EXPECT_EQ(get(path), "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
+  expect_parts(refusal_of([&] { History(folder / "no/history", "", grid); }).message,
                {folder / "no/history"});
 }
 

@@ -83,6 +83,10 @@ TEST_F(Arguments, MistakesAreNamed) {
   expect_bad("score -i deck.ini -o out.jsonl --as teacher",
              {"--as teacher", "policy or reference"});
   expect_bad("score -i deck.ini -o out.jsonl -d out", {"score", "-d"});
+  expect_bad("run -i deck.ini -d ''", {"run", "--dir is empty"});
+  expect_bad("run -i ''", {"run", "--input is empty"});
+  expect_bad("score -i deck.ini -o ''", {"score", "--output is empty"});
+  expect_bad("verify -i deck.ini --against ''", {"verify", "--against is empty"});
   expect_bad("inspect", {"inspect", "one folder or file"});
   expect_bad("inspect deck.ini deck.ini", {"inspect", "one folder or file"});
   expect_bad("inspect nowhere", {"nowhere", "no such file or folder"});

@@ -44,7 +44,8 @@ TEST_F(RefusedDecks, UnknownKeysNameTheNearest) {
 }
 
 TEST_F(RefusedDecks, ValuesOutsideTheirRangeAreNamed) {
-  expect_deck("[optimizer]\nlr = -1\n", {"deck.ini line 6", "optimizer.lr = -1", "at least 0"});
+  expect_deck("[optimizer]\nlr = -1\n", {"deck.ini line 6", "optimizer.lr = -1", "0 to 10"});
+  expect_deck("[optimizer]\nlr = 1e300\n", {"optimizer.lr = 1e300", "0 to 10"});
   expect_deck("[optimizer]\nlr = nan\n", {"line 6", "optimizer.lr = nan", "expected a number"});
   expect_deck("[parallel]\nblock_tokens = 0\n", {"line 6", "parallel.block_tokens = 0", "1 to"});
   expect_deck("[parallel]\nblock_tokens = 1e3\n", {"block_tokens = 1e3", "whole number"});
@@ -52,7 +53,11 @@ TEST_F(RefusedDecks, ValuesOutsideTheirRangeAreNamed) {
   expect_deck("[objective]\nnorm_adv_by_std = yes\n", {"norm_adv_by_std = yes", "true or false"});
   expect_deck("[objective]\nloss_agg_mode = seq-mean-token-sum-norm\n",
               {"objective.loss_scale_factor", "set it"});
+  expect_deck("[optimizer]\neps = 0\n", {"optimizer.eps = 0", "at least"});
   expect_deck("[rollouts]\ngroups_per_step = 2\n", {"groups_per_step = 2", "1 group"});
+  expect_deck("[rollouts]\nepochs = 3\n[run]\nsteps = 4\n",
+              {"run.steps = 4", "3 epoch(s) of 1 group(s), 1 a step, have 3", "rollouts.epochs"});
+  expect_deck("[rollouts]\nepochs = 9223372036854775807\n", {"rollouts.epochs", "run.steps"});
 }
 
 TEST_F(RefusedDecks, LinesThatAreNoDeckAreNamed) {

@@ -97,6 +97,17 @@ TEST(Inspect, CountsGroupsWithoutSignalAndMasks) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
 }
 
+TEST(Inspect, WhatIsNeitherFolderNorRolloutsIsRefused) {
+  const Workplace place;
+  const std::string weights = golden_folder("hybrid") + "/model/model.safetensors";
+  for (const std::string& path : {weights, std::string("/dev/zero"), std::string("''")}) {
+    const Outcome outcome = place.run(2, "inspect " + path);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_LT(outcome.seconds, 30);
+    ASSERT_EQ(outcome.errors().size(), 1u) << outcome.all();
+  }
+}
+
 TEST(Inspect, DamagedFilesAreRefused) {
   Workplace place;
   place.copy_model("hybrid", "model");

@@ -68,6 +68,10 @@ TEST_F(Verify, ACheckComputesAndWritesNothing) {
 TEST_F(Verify, RefusesBeforeItComputes) {
   expect_refused(place, "verify -i deck.ini --directions -1", bad_arguments, {"--directions"});
   expect_refused(place, "verify -i deck.ini --against none.h5", failed, {"none.h5"});
+  expect_refused(place, "verify -i deck.ini --against /dev/zero", failed,
+                 {"/dev/zero", "no regular file"});
+  expect_refused(place, "verify -i deck.ini --against " + golden_folder("hybrid") + "/expected.h5",
+                 failed, {"expected.h5 is no gradient file", "gradient_mode"});
   expect_refused(place, "verify -i deck.ini -o deck.ini", bad_arguments, {"deck.ini exists"});
   expect_refused(place, "verify -i deck.ini -o no/v.json", bad_arguments, {"no"});
   place.write_rollouts("equal.jsonl",

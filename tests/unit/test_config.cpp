@@ -104,6 +104,7 @@ TEST(Config, LayersAreDerivedOrListed) {
   expect_parts(refused(with("layer_types", {"full_attention", "linear_attention"})),
                {"layer_types", "2", "num_hidden_layers", "4"});
   expect_parts(refused(with("layer_types", {"sliding_attention"})), {"sliding_attention"});
+  expect_parts(refused(with("layer_types", "full_attention")), {"layer_types", "not a list"});
 }
 
 TEST(Config, UnknownFamiliesAreRefused) {
@@ -132,6 +133,8 @@ TEST(Config, SizesThatDoNotFitAreRefused) {
   expect_parts(refused(with("rms_norm_eps", 0)), {"rms_norm_eps"});
   for (const Json& size : {Json(0), Json(-3), Json(int64_t{1} << 40), Json(3.5), Json("32")})
     expect_parts(refused(with("hidden_size", size)), {"hidden_size"});
+  // Small enough for a size, but a list of so many layers would fill the memory.
+  expect_parts(refused(with("num_hidden_layers", 1 << 28)), {"num_hidden_layers", "268435456"});
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "num_key_value_heads", "max_position_embeddings"})
     expect_parts(refused(without(key)), {key, "missing"});
@@ -248,7 +251,8 @@ TEST(Rope, IncompleteYarnIsRefused) {
     json["rope_parameters"].erase(key);
     expect_parts(refused(json), {"rope_parameters", key, "missing"});
   }
-  expect_parts(refused(yarn(0.5)), {"factor", "0.5"});
+  for (const double factor : {0.5, 1e300})
+    expect_parts(refused(yarn(factor)), {"factor", str("{}", factor)});
 }
 
 // Older files: rope_scaling with `type`, and rope_theta beside it.

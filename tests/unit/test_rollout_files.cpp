@@ -163,6 +163,33 @@ TEST_F(RolloutFiles, ScoresAreAddedAndTheRestIsCarriedThrough) {
       {folder_ / "no/out"});
 }
 
+TEST_F(RolloutFiles, NonNumbersAreCarriedThroughAsTheyAre) {
+  support::put(lines_, R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],)"
+                       R"("reward":1,"t":"NaN \" NaN\u0001"},{"id":"b","ids":[1],"reward":1e999,)"
+                       R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
+                       "\n");
+  const std::string out = folder_ / "out.jsonl";
+  EXPECT_EQ(opened(lines_, OnBadSample::drop).dropped_responses, 1);
+  write_scored(lines_, out, "logprobs", {{"a", {-1}}});
+  EXPECT_EQ(support::get(out),
+            R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],"reward":1,)"
+            R"("t":"NaN \" NaN\u0001","logprobs":[-1.0]},{"id":"b","ids":[1],"reward":1e999,)"
+            R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
+            "\n");
+}
+
+TEST_F(RolloutFiles, NonNumbersOfUnknownMembersAreCarriedThroughHdf5) {
+  const std::string text =
+      R"({"id":"g","prompt":[5],"responses":[{"id":"a","ids":[1],"reward":1.0,"t":["NaN",NaN]},)"
+      R"({"id":"b","ids":[1],"reward":0.5,"m":-1e999}],"value":-Infinity})"
+      "\n";
+  hdf5(text);
+  write_scored(hdf5_, folder_ / "b.h5", "logprobs", {});
+  convert(folder_ / "b.h5", folder_ / "b.jsonl");
+  EXPECT_EQ(support::get(folder_ / "b.jsonl"), text);
+  EXPECT_EQ(opened(folder_ / "b.h5").groups.size(), 1u);
+}
+
 TEST_F(RolloutFiles, ScoresOfHdf5AreHdf5WithTheRestCarriedThrough) {
   hdf5(all_forms);
   const std::string out = folder_ / "out.h5";

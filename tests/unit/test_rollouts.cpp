@@ -1,5 +1,6 @@
 #include "longstraw/policy/rollouts.hpp"
 
+#include "longstraw/policy/non_numbers.hpp"
 #include "longstraw/policy/rollout_lines.hpp"
 #include "reference/golden.hpp"
 #include "support/errors.hpp"
@@ -77,6 +78,8 @@ TEST_F(RolloutsFile, FaultsOfAResponseAreNamed) {
       {R"("ids": [1], "reward": NaN)", "reward is \"NaN\""},
       {R"("ids": [1], "reward": Infinity)", "reward is \"Infinity\""},
       {R"("ids": [1], "reward": -Infinity)", "reward is \"-Infinity\""},
+      {R"("ids": [1], "reward": 1e999)", "reward is \"1e999\""},
+      {R"("ids": [1], "reward": -0.1e+400)", "reward is \"-0.1e+400\""},
       {R"("ids": [1])", "reward is missing"},
       {R"("ids": [1], "reward": null)", "reward is missing"},
       {R"("ids": [1], "reward": "0.5")", "reward is \"0.5\""},
@@ -95,6 +98,7 @@ TEST_F(RolloutsFile, FaultsOfAResponseAreNamed) {
       {R"("ids": [1], "reward": 1, "ref_logprobs": [-1, -1])", "ref_logprobs has 2"},
       {R"("ids": [1], "reward": 1, "logprobs": [0.1])", "logprobs[0] is 0.1"},
       {R"("ids": [1, 1], "reward": 1, "logprobs": [-1, NaN])", "logprobs[1] is \"NaN\""},
+      {R"("ids": [1, 1], "reward": 1, "logprobs": [-1, -1e999])", "logprobs[1] is \"-1e999\""},
       {R"("ids": [1, 1], "reward": 1, "ref_logprobs": [-1, null])", "ref_logprobs[1] is null"},
       {R"("ids": [1, 1], "reward": 1, "loss_mask": [1])", "loss_mask has 1"},
       {R"("ids": [1, 1], "reward": 1, "loss_mask": [1, 2])", "loss_mask[1] is 2"},
@@ -189,6 +193,8 @@ TEST_F(RolloutsFile, IdsBeyondTheVocabularyAreNamed) {
 TEST(RolloutLines, NonNumbersAreQuotedOutsideTextOnly) {
   EXPECT_EQ(with_quoted_non_numbers(R"({"NaN \" NaN": [NaN, -Infinity,Infinity], "x": "NaN"})"),
             R"({"NaN \" NaN": ["NaN", "-Infinity","Infinity"], "x": "NaN"})");
+  EXPECT_EQ(with_quoted_non_numbers(R"({"1e999": [1e999,-2E+400, 1e-999, 0.00001e312, 1, -]})"),
+            R"({"1e999": ["1e999","-2E+400", 1e-999, 0.00001e312, 1, -]})");
 }
 
 // Damaged lines are refused or read, never anything else.

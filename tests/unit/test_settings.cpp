@@ -1,10 +1,14 @@
 // Which groups a step takes, and the learning rate of a step.
 #include "longstraw/sim/settings.hpp"
 
+#include "support/errors.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <set>
@@ -13,6 +17,12 @@ namespace longstraw {
 namespace {
 
 using Steps = std::vector<std::vector<int64_t>>;
+
+void expect_refused(const std::function<void()>& act, std::initializer_list<std::string> parts) {
+  const support::Refusal refusal = support::refusal_of(act);
+  EXPECT_EQ(refusal.status, 2);
+  support::expect_parts(refusal.message, parts);
+}
 
 Settings settings_of(int64_t groups_per_step, int64_t epochs, int64_t steps = 0) {
   Settings s;
@@ -34,8 +44,26 @@ TEST(StepsOf, LastStepOfAnEpochTakesWhatIsLeft) {
 TEST(StepsOf, StopsAtTheNumberOfSteps) {
   EXPECT_EQ(steps_of(settings_of(2, 2, 3), 3), (Steps{{0, 1}, {2}, {0, 1}}));
   EXPECT_EQ(steps_of(settings_of(2, 1, 1), 4), (Steps{{0, 1}}));
-  // More steps than the epochs have: the epochs end the run.
-  EXPECT_EQ(steps_of(settings_of(2, 1, 9), 3), (Steps{{0, 1}, {2}}));
+}
+
+TEST(CheckSteps, RefusesWhatTheRolloutsDoNotHave) {
+  check_steps(settings_of(2, 2, 4), 3);
+  check_steps(settings_of(3, 1), 3);
+  expect_refused(
+      [] { check_steps(settings_of(2, 2, 5), 3); },
+      {"run.steps = 5", "2 epoch(s) of 3 group(s), 2 a step, have 4", "rollouts.epochs"});
+  expect_refused([] { check_steps(settings_of(4, 1), 3); }, {"groups_per_step = 4", "3 group(s)"});
+}
+
+TEST(CheckSteps, RefusesMoreThanARunCanList) {
+  constexpr int64_t any = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(steps_in_epochs(settings_of(1, any).rollouts, 3), any);
+  for (const int64_t epochs : {int64_t{1} << 40, any})
+    expect_refused([&] { check_steps(settings_of(1, epochs), 3); },
+                   {"steps", "lower rollouts.epochs", "run.steps"});
+  check_steps(settings_of(1, any, 1000), 3);
+  expect_refused([] { check_steps(settings_of(1, any, int64_t{1} << 40), 3); },
+                 {"lower run.steps"});
 }
 
 TEST(StepsOf, ShufflesEachEpochInItsOwnWay) {

@@ -53,7 +53,7 @@ class Grid {
   /// Sum over ranks, in the order of ranks, the same bits on every rank.
   void sum(std::span<double> values) const;
   double sum(double value) const;
-  /// Modulo 2^64.
+  /// Sum modulo 2^64.
   void sum(std::span<uint64_t> values) const;
   double max(double value) const;
   int64_t max(int64_t value) const;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace longstraw {
@@ -64,6 +65,8 @@ class Deck {
   /// An error for every key that was given and never asked for, naming the nearest key of those
   /// asked for so far. Call it when everything has been read.
   void check_all_read() const;
+  /// All keys with their values, in the order in which they first appeared.
+  std::vector<std::pair<std::string, std::string>> values() const;
   /// The deck with all defaults filled in, as text that `Deck` can read.
   std::string completed() const;
 

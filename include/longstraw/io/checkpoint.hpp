@@ -48,6 +48,9 @@ class Checkpoint {
   /// which is contiguous and has as many elements. F32, F16 and BF16 widen exactly; F64 is rounded
   /// to nearest even for float32. Any rank, at any time, on its own.
   void read(const std::string& name, Range elements, const Tensor& into) const;
+  /// A digest that tells this checkpoint from others: of config.json, every tensor's name, type and
+  /// shape, and samples of its bytes (first, middle, last 4 KiB). For one rank.
+  std::string digest() const;
 
  private:
   Checkpoint() = default;

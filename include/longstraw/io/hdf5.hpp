@@ -1,7 +1,9 @@
 // HDF5 handles that close themselves, and the check around every HDF5 call.
 #pragma once
 
+#include "longstraw/comm/grid.hpp"
 #include "longstraw/core/check.hpp"
+#include "longstraw/core/split.hpp"
 #include "longstraw/core/tensor.hpp"
 
 #include <hdf5.h>
@@ -52,6 +54,11 @@ File open_file(const std::string& path);
 /// A new file; an older one of this name is replaced.
 File create_file(const std::string& path);
 
+/// An existing file, whose values all ranks write together. Collective over `grid`.
+File modify_parallel_file(const std::string& path, const Grid& grid);
+/// An existing file, for one rank to write.
+File modify_file(const std::string& path);
+
 /// Memory type of `type`.
 hid_t memory_type(DType type);
 
@@ -59,20 +66,26 @@ hid_t memory_type(DType type);
 std::vector<int64_t> extents(const File& file, const std::string& path);
 /// All elements of the dataset at `path` as double.
 std::vector<double> read_all(const File& file, const std::string& path);
+/// Selects elements `range` (row-major) of an array with these extents.
+void select_flat(const Space& space, const std::vector<int64_t>& extents, Range range);
+/// Writes or reads elements from `first` on, at most 1 GiB a call. `values` is contiguous.
+void write_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what);
+void read_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what);
+
 /// Names of the links in group `path`, sorted.
 std::vector<std::string> names(const File& file, const std::string& path);
 bool exists(const File& file, const std::string& path);
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value);
 void write_attribute(hid_t object, const std::string& name, int64_t value);
+/// Replaces the value of an attribute of the object at `path`.
+void set_attribute(const File& file, const std::string& path, const std::string& name,
+                   int64_t value);
+bool has_attribute(hid_t object, const std::string& name);
 std::string read_attribute(hid_t object, const std::string& name);
 int64_t read_integer_attribute(hid_t object, const std::string& name);
-/// As `create_file`, in the format of HDF5 1.10, whose metadata carry checksums.
-File create_checked_file(const std::string& path);
 
 Group create_group(const File& file, const std::string& path);
-
-bool has_attribute(hid_t object, const std::string& name);
 
 /// Whether the regular file `path` begins as HDF5 files do.
 bool is_hdf5(const std::string& path);

@@ -1,26 +1,37 @@
-// The folder that one run writes to: deck.ini, history.jsonl, log, weights/, gradients.
+// The folder that one run writes to: deck.ini, history.jsonl, log, weights/, dumps/, gradients.
 #pragma once
 
 #include "longstraw/comm/grid.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace longstraw {
 
 class RunFolder {
  public:
-  /// Refuses a folder that cannot be made or written to, or that holds history or weights of
-  /// another run; leaves nothing behind. Collective over `grid`.
-  static void check(const std::string& path, const Grid& grid);
+  /// Whether the folder may hold what an earlier life of the run left.
+  enum class Earlier { refused, allowed };
 
-  /// Checks and makes the folder, and puts `deck` there as deck.ini. Collective over `grid`.
-  RunFolder(const std::string& path, const std::string& deck, const Grid& grid);
+  /// Refuses a folder that cannot be made or written to, or that holds history, weights or dumps of
+  /// another run or a deck.ini that no run wrote; leaves nothing behind. Collective over `grid`.
+  static void check(const std::string& path, Earlier earlier, const Grid& grid);
+
+  /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
+  static void check_room(const std::string& path, int64_t bytes, const Grid& grid);
+
+  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective
+  /// over `grid`.
+  RunFolder(const std::string& path, Earlier earlier, const std::string& deck, const Grid& grid);
 
   /// Absolute.
   const std::string& path() const { return path_; }
   std::string history() const { return path_ + "/history.jsonl"; }
   std::string log() const { return path_ + "/log"; }
   std::string weights() const { return path_ + "/weights"; }
+  std::string dumps() const { return path_ + "/dumps"; }
+  /// Written last: the run has finished.
+  std::string origin() const { return weights() + "/longstraw.json"; }
   std::string gradients(int64_t step) const;
 
  private:

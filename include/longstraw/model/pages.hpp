@@ -1,10 +1,12 @@
 // Rows of retained state, one a token, kept in pages by the rank that computed them.
 #pragma once
 
+#include "longstraw/core/dump_fields.hpp"
 #include "longstraw/core/field.hpp"
 #include "longstraw/core/split.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +23,8 @@ class PagedRows {
   void open(int64_t rows);
   /// Appends rows [n, width].
   void append(const Tensor& rows);
+  /// Appends rows whose values are undefined until they are written through `page`.
+  void extend(int64_t rows);
   /// Keeps the first `rows` rows and the pages that hold them; ends the run.
   void truncate(int64_t rows);
 
@@ -34,6 +38,9 @@ class PagedRows {
   int64_t capacity(int i) const { return pages_[i].data.tensor().extent(0); }
   /// The rows that page `i` holds, [used, width].
   Tensor page(int i) const { return pages_[i].data.tensor().rows(0, pages_[i].used); }
+  /// The rows at global positions `wanted` as pieces of an array [wanted.size(), width]; row i is
+  /// that of position `positions[i]`.
+  std::vector<DumpPiece> pieces(std::span<const int64_t> positions, Range wanted) const;
 
  private:
   struct Page {
@@ -66,6 +73,9 @@ class PageGradients {
 
   /// Gradient of the first `used` rows of page `i`; empty for a page without.
   Tensor page(int i, int64_t used) const;
+  /// As `PagedRows::pieces`, of the gradient.
+  std::vector<DumpPiece> pieces(const PagedRows& of, std::span<const int64_t> positions,
+                                Range wanted) const;
   /// Copies the gradient of rows `range` of `of` to `to` [range.size(), width].
   void read(const Tensor& to, const PagedRows& of, Range range) const;
 

@@ -2,6 +2,8 @@
 // a shape and a place for each parameter.
 #pragma once
 
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/core/dump_fields.hpp"
 #include "longstraw/core/field.hpp"
 #include "longstraw/model/config.hpp"
 
@@ -53,6 +55,11 @@ class Parameters {
   /// All of them, flat [size].
   const Tensor& weights() const { return weights_; }
   const Tensor& gradients() const { return gradients_; }
+
+  /// Lists the weights, one array a parameter. Each rank owns its part of the flat arrays.
+  void weight_fields(DumpFields& fields, const Grid& grid) const;
+  /// Lists what the ranks have added to the gradient of the step so far.
+  void gradient_fields(DumpFields& fields, const Grid& grid) const;
 
  private:
   Tensor matrix(const Tensor& flat, ParameterId id) const;

@@ -25,6 +25,7 @@ struct RawGroup {
   LinePlace place;
   nlohmann::ordered_json object;  // `prompt` is there as null
   Prompt prompt;
+  bool marked = false;  // non-numbers are texts with a mark, see non_numbers.hpp
 };
 
 /// Groups of a file in their order. For one rank.

@@ -1,6 +1,7 @@
 // What a step tells about itself: the columns of the history that the objective knows.
 #pragma once
 
+#include "longstraw/core/dump_fields.hpp"
 #include "longstraw/policy/objective.hpp"
 
 #include <array>
@@ -36,6 +37,10 @@ class StepMetrics {
 
   /// Collective over `grid`; leaves the metrics as they were.
   StepSummary summary(const Grid& grid) const;
+
+  /// Lists the sums over tokens so far; the groups are to be added again after a restart.
+  /// Collective over `grid`.
+  void fields(DumpFields& fields, const Grid& grid);
 
  private:
   ObjectiveSettings settings_;

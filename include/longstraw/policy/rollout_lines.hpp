@@ -38,8 +38,4 @@ class LineWriter : public GroupWriter {
 /// The group in the line `text`; errors name `place`.
 RawGroup parse_line(const std::string& text, const LinePlace& place);
 
-/// `text` with NaN, Infinity and -Infinity, which some writers put where JSON has no word for them,
-/// as JSON strings.
-std::string with_quoted_non_numbers(const std::string& text);
-
 }  // namespace longstraw

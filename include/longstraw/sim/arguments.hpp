@@ -1,6 +1,8 @@
 // The command line.
 #pragma once
 
+#include "longstraw/sim/restart.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@ struct Arguments {
   std::string deck;                    ///< -i
   std::vector<std::string> overrides;  ///< section.key=value
   std::string folder;                  ///< run: -d
+  RestartRequest restart;              ///< run: -r, --force
   bool check_only = false;             ///< -n
   std::string output;                  ///< score, verify, convert: -o
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as

@@ -39,6 +39,8 @@ class Optimizer {
               double norm, double lr);
 
   int64_t updates() const { return updates_; }
+  /// Lists the moments, one array a parameter, and the number of updates.
+  void fields(DumpFields& fields, const ParameterList& list);
   const Tensor& first_moment() const { return m_; }
   const Tensor& second_moment() const { return v_; }
 

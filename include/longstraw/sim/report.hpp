@@ -1,6 +1,7 @@
 // What a run tells: its header, a line a step in history and log, and a line of progress.
 #pragma once
 
+#include "longstraw/core/dump_fields.hpp"
 #include "longstraw/core/timer.hpp"
 #include "longstraw/policy/metrics.hpp"
 #include "longstraw/sim/settings.hpp"
@@ -35,6 +36,10 @@ struct StepReport {
   std::string nonfinite_response{};
   PhaseSeconds seconds{};
   std::map<std::string, int64_t> bytes_peak{};  ///< by label and "total": largest of the ranks
+  std::vector<std::string> restarts{};          ///< dumps that the step went on from
+
+  /// Lists seconds, peaks and restarts so far.
+  void fields(DumpFields& fields);
 };
 
 /// One line of history.jsonl.
@@ -55,6 +60,8 @@ std::string seconds_text(double seconds);
 class Progress {
  public:
   Progress(double work, bool terminal) : work_(work), terminal_(terminal) {}
+  /// Work that was done before, and shall not count as speed.
+  void done_before(double work) { done_ = before_ = work; }
   /// Work of the ticks of a step with this plan.
   static double work(std::span<const Group* const> groups, const StepPlan& plan);
   /// `tokens` of a tick of this kind are done, in the part of the work that `where` names.
@@ -69,6 +76,7 @@ class Progress {
   bool terminal_;
   bool shown_ = false;
   double done_ = 0;
+  double before_ = 0;
   int64_t tokens_ = 0;
   Timer timer_;
   double spoke_ = 0;

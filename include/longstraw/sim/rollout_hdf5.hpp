@@ -35,7 +35,7 @@ class RolloutHdf5Reader : public GroupReader {
  private:
   struct Tokens;
   struct Columns;
-  nlohmann::ordered_json next_responses(Range which) const;
+  void read_responses(RawGroup& group, Range which) const;
 
   OtherMembers other_;
   std::shared_ptr<const Tokens> tokens_;

@@ -1,36 +1,28 @@
 // A run: from settings to updated weights, tick by tick.
 #pragma once
 
-#include "longstraw/io/checkpoint.hpp"
-#include "longstraw/sim/settings.hpp"
+#include "longstraw/sim/problem.hpp"
+#include "longstraw/sim/restart.hpp"
 
 #include <string>
 
 namespace longstraw {
 
-/// Everything that a command works on, opened and checked, with nothing computed yet.
-struct Problem {
-  Settings settings;
-  Checkpoint checkpoint;
-  Model model;
-  Rollouts rollouts;
+struct RunOptions {
+  std::string folder;
+  RestartRequest restart{};
 };
 
-/// Opens checkpoint and rollouts and refuses what cannot work: see `check_rollouts`; sequences
-/// longer than the model's rotary embedding vouches for; more groups a step than there are.
-/// Collective over `grid`.
-Problem open_problem(const Settings& settings, const Grid& grid);
+/// How a run ended; the value is the exit status. `stopped`: in time, with a good dump.
+enum class RunResult { finished = 0, failed = 1, stopped = 3 };
 
-/// Says what was read, on how many ranks, with which kernels, and what the weights will take.
-void log_header(const Problem& problem, const Grid& grid);
+/// Refuses what would keep this run from starting in its folder or from its dump. Collective over
+/// `grid`.
+void check_run(const Problem& problem, const RunOptions& options, const Grid& grid);
 
-/// How a run ended; the value is the exit status.
-enum class RunResult { finished = 0, failed = 1 };
-
-/// Runs to the end and writes history, gradients and weights into `folder`, whose deck.ini will be
-/// `completed_deck`. Collective over `grid`.
-RunResult run(const Problem& problem, const std::string& folder, const std::string& completed_deck,
-              const Grid& grid);
+/// Runs to the end, or until it must stop, and writes history, gradients, dumps and weights into
+/// the run folder. Collective over `grid`.
+RunResult run(const Problem& problem, const RunOptions& options, const Grid& grid);
 
 /// Log-probabilities of every response under the problem's model, by response id. Collective over
 /// `grid`.

@@ -43,6 +43,8 @@ using StepPlan = std::vector<GroupPlan>;
 /// Whether any response contributes to the step's gradient.
 bool has_signal(const StepPlan& plan);
 
+/// Whether `tick` is the first one of its group.
+bool starts_group(const Tick& tick, const StepPlan& plan);
 /// The first tick of step `step`. A plan has groups, and each has responses.
 Tick first_tick(int64_t step, const StepPlan& plan);
 /// The tick after `done`, which belongs to a step with this plan and is not its update. For each

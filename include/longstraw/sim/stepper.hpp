@@ -33,6 +33,11 @@ struct StepperSettings {
 /// but at most 16: the walk recomputes the states between, and holds those of one such stretch.
 int64_t prompt_checkpoints_by_size(const ModelConfig& config, int64_t block_tokens);
 
+/// Tokens of a prompt that are captured: all but the last, with which every branch starts.
+int64_t captured(const Group& group);
+/// Block `index` of `tokens` tokens.
+Range block_range(int64_t index, int64_t tokens, int64_t block_tokens);
+
 class Stepper {
  public:
   Stepper(const Context& context, const Model& model, const ObjectiveSettings& objective,
@@ -63,8 +68,14 @@ class Stepper {
   /// Log-probabilities by response id, of all responses run so far (`keep_logprobs`). With
   /// `old_logprobs = computed`, a response that is replayed again takes them as the old ones.
   const Scores& logprobs() const { return logprobs_; }
-  /// The retained state: what tests and dumps look at.
+  /// The retained state, for tests to look at.
   const SequenceState& sequence() const { return *sequence_; }
+
+  /// Lists all that the step holds before the tick `next`, but for the weights. To be called after
+  /// `begin_step`. Collective over the grid.
+  void fields(DumpFields& fields, const Tick& next);
+  /// Lists the log-probabilities that later steps take.
+  void score_fields(DumpFields& fields);
 
  private:
   const Group& group(const Tick& tick) const { return *groups_[tick.group]; }
@@ -76,16 +87,24 @@ class Stepper {
   /// The block of a response that `tick` names, its input tokens being the last of the prompt and
   /// all of the response but the last; and the tokens it predicts on this rank.
   Block branch_block(const Tick& tick, std::vector<int32_t>& targets) const;
+  int64_t response_blocks(const Tick& tick) const;
   int64_t local_tokens(Range positions) const;
+
+  void group_fields(DumpFields& fields, const Tick& next);
+  void prompt_fields(DumpFields& fields, const Tick& next);
+  void gradient_fields(DumpFields& fields, const Tick& next);
+  /// Makes room for the tokens before position `end` of the tick's sequence.
+  void resume_sequence(const Tick& next, int64_t end);
 
   bool walks(const Group& group) const;
   void begin_group();
   void begin_branch(const Tick& tick);
-  void end_branch();
-  void keep_boundary_gradient();
+  void end_branch(const Tick& tick);
+  void keep_boundary_gradient(const Tick& tick);
   /// Forward with recording and backward of one block: of a response with `tick`, whose tokens are
   /// in the loss, or of a prompt (null).
   void replay(const Block& block, const Tick* tick, std::span<const int32_t> targets);
+  void begin_gradient(const Tick* tick);
   TokenScores replay_head(const Tick& tick, const Block& block, const Tensor& dx, const Tensor& x,
                           std::span<const int32_t> targets);
 
@@ -113,6 +132,7 @@ class Stepper {
     double weight;  // of one counted token in the loss
   };
   std::vector<std::vector<ResponseTerms>> terms_;  // by group and response
+  bool gradient_begun_ = false;                    // whether a rank may hold a part of it
   StepMetrics metrics_;
   int64_t first_nonfinite_ = std::numeric_limits<int64_t>::max();
   Scores logprobs_;
@@ -120,7 +140,7 @@ class Stepper {
 
   // of the group
   std::optional<SequenceState> sequence_;
-  int64_t boundary_rows_ = 0;  // local tokens of the captured prompt
+  int64_t checkpoint_every_ = 1;  // blocks between saved states of its prompt
   CarriedStates boundary_;
   std::map<int64_t, CarriedStates> prompt_starts_;  // by block
   std::map<int64_t, CarriedStates> branch_starts_;

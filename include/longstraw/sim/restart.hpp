@@ -1,0 +1,54 @@
+// Going on from a dump: which one, and whether this run may.
+#pragma once
+
+#include "longstraw/io/dump_folder.hpp"
+#include "longstraw/sim/problem.hpp"
+
+#include <optional>
+#include <string>
+
+namespace longstraw {
+
+/// What -r asks for.
+enum class Restart {
+  none,       ///< a new run
+  latest,     ///< from the latest dump of the run folder, which must have one
+  automatic,  ///< the same, or a new run where there is none
+  file        ///< from the dump that is named
+};
+
+struct RestartRequest {
+  Restart from = Restart::none;
+  std::string file{};
+  bool force = false;  ///< take changes of the deck or the data that give the run another meaning
+};
+
+/// The dump to go on from, if there is one. Names half-written dumps, which are passed over.
+/// Collective over `grid`.
+std::optional<std::string> find_dump(const RestartRequest& request, const DumpFolder& folder,
+                                     const Grid& grid);
+
+/// What tells a run from others.
+struct RunIdentity {
+  std::string deck;  ///< completed
+  std::string model, model_digest;
+  std::string rollouts, rollouts_digest;
+  int64_t ranks = 1;
+
+  /// Lists all of it.
+  void fields(DumpFields& fields);
+};
+/// Collective over `grid`.
+RunIdentity identity_of(const Problem& problem, const Grid& grid);
+
+/// Whether a deck's key may differ from that of the dump.
+enum class MayChange { yes, forced, no };
+MayChange may_change(const std::string& key);
+
+/// Refuses, by name, a dump of another model or other rollouts, and changes of the deck that would
+/// give the run another meaning, unless they are forced and the dump lies between two steps
+/// (`between_steps`). Says which keys have changed. The same on all ranks.
+void check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
+                   bool between_steps, bool force);
+
+}  // namespace longstraw

@@ -1,0 +1,359 @@
+#include "longstraw/io/dump_file.hpp"
+
+#include "longstraw/core/version.hpp"
+#include "longstraw/io/dump_description.hpp"
+#include "longstraw/io/file.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+namespace longstraw {
+namespace {
+
+int64_t product(const std::vector<int64_t>& extents, size_t first = 0) {
+  return std::accumulate(extents.begin() + std::min(first, extents.size()), extents.end(),
+                         int64_t{1}, std::multiplies<>());
+}
+
+h5::Space space_of(const std::vector<int64_t>& extents) {
+  if (extents.empty()) return {H5Screate(H5S_SCALAR), "extents"};
+  const std::vector<hsize_t> sizes(extents.begin(), extents.end());
+  return {H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr), "extents"};
+}
+
+h5::Type text_type(const std::string& value) {
+  h5::Type type(H5Tcopy(H5T_C_S1), "string type");
+  h5::check_h5(H5Tset_size(type, std::max<size_t>(value.size(), 1)), "string type");
+  return type;
+}
+
+h5::Dataset create_dataset(const h5::File& file, const DumpArray& array, hid_t type,
+                           const h5::Space& space) {
+  const h5::Properties links(H5Pcreate(H5P_LINK_CREATE), "properties");
+  h5::check_h5(H5Pset_create_intermediate_group(links, 1), "properties");
+  // Every element is written, at a place that is set now; without the time of day, the same state
+  // is the same file.
+  const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
+  h5::check_h5(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "properties");
+  h5::check_h5(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "properties");
+  h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
+  h5::Dataset set(H5Dcreate2(file, array.path.c_str(), type, space, links, properties, H5P_DEFAULT),
+                  "cannot create dataset " + array.path);
+  h5::write_attribute(set, "meaning", array.meaning);
+  return set;
+}
+
+}  // namespace
+
+// ---- writing
+
+void DumpFileWriter::attribute(const std::string& name, const std::string& value) {
+  attributes_.emplace_back(name, value);
+}
+
+void DumpFileWriter::number(const std::string& path, int64_t value, std::string_view meaning) {
+  items_.push_back({.kind = Kind::number,
+                    .array = {.path = path, .extents = {}, .meaning = std::string(meaning)},
+                    .number = value});
+}
+
+void DumpFileWriter::text(const std::string& path, const std::string& value,
+                          std::string_view meaning) {
+  items_.push_back({.kind = Kind::text,
+                    .array = {.path = path, .extents = {}, .meaning = std::string(meaning)},
+                    .text = value});
+}
+
+void DumpFileWriter::numbers(const std::string& path, std::span<const double> values,
+                             std::string_view meaning) {
+  items_.push_back({.kind = Kind::array,
+                    .array = {.path = path,
+                              .type = DType::float64,
+                              .extents = {std::ssize(values)},
+                              .meaning = std::string(meaning)},
+                    .numbers = {values.begin(), values.end()}});
+  Item& item = items_.back();
+  if (grid_.rank() == 0)
+    item.pieces = {{.values = Tensor(item.numbers.data(), DType::float64, {std::ssize(values)})}};
+}
+
+void DumpFileWriter::array(const DumpArray& array, std::span<const DumpPiece> pieces,
+                           int64_t first_row) {
+  items_.push_back({.kind = Kind::array, .array = array, .first_row = first_row});
+  for (const DumpPiece& piece : pieces)
+    if (piece.own) items_.back().pieces.push_back(piece);
+}
+
+void DumpFileWriter::contributions(const DumpArray& array, std::span<const DumpPiece> pieces) {
+  DumpArray stored = array;
+  stored.extents.insert(stored.extents.begin(), grid_.size());
+  items_.push_back({.kind = Kind::contributions,
+                    .array = std::move(stored),
+                    .pieces = {pieces.begin(), pieces.end()}});
+}
+
+void DumpFileWriter::reference(const DumpArray& array) {
+  items_.push_back({.kind = Kind::reference, .array = array});
+}
+
+int64_t DumpFileWriter::bytes() const {
+  int64_t bytes = 0;
+  for (const Item& item : items_) switch (item.kind) {
+      case Kind::number: bytes += sizeof item.number; break;
+      case Kind::text: bytes += std::ssize(item.text); break;
+      case Kind::array:
+      case Kind::contributions:
+        bytes += product(item.array.extents) * size_of(item.array.type);
+        break;
+      case Kind::reference: break;
+    }
+  return bytes;
+}
+
+std::map<std::string, uint64_t> DumpFileWriter::complete() {
+  try {
+    agree(grid_, [&] {
+      if (grid_.rank() == 0) lay_out();
+    });
+    write_values();
+    agree(grid_, [&] {
+      if (grid_.rank() == 0) add_sums();
+    });
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (grid_.rank() == 0) std::filesystem::remove(temporary(), ignored);
+    throw;
+  }
+  return sums_;
+}
+
+void DumpFileWriter::lay_out() const {
+  h5::File file = h5::create_file(temporary());
+  h5::write_attribute(file, "format", dump_format);
+  h5::write_attribute(file, "program", str("LongStraw {}", version_text));
+  for (const auto& [name, value] : attributes_) h5::write_attribute(file, name, value);
+  for (const Item& item : items_) {
+    const std::string& path = item.array.path;
+    if (item.kind == Kind::number) {
+      create_dataset(file, item.array, H5T_NATIVE_INT64, space_of({}));
+    } else if (item.kind == Kind::text) {
+      create_dataset(file, item.array, text_type(item.text), space_of({}));
+    } else if (item.kind == Kind::reference) {
+      const h5::Space none(H5Screate(H5S_NULL), "no extents");
+      const auto set = create_dataset(file, item.array, h5::memory_type(item.array.type), none);
+      h5::write_attribute(set, "rows", item.array.extents.at(0));
+    } else {
+      const auto set = create_dataset(file, item.array, h5::memory_type(item.array.type),
+                                      space_of(item.array.extents));
+      if (item.first_row > 0) h5::write_attribute(set, "first_row", item.first_row);
+      if (item.kind == Kind::contributions)
+        h5::write_attribute(set, "contributing_ranks", item.array.extents[0]);
+    }
+    // The attribute is there before its value, which is known at the end.
+    const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+    h5::write_attribute(set, "checksum", int64_t{0});
+  }
+  h5::write_attribute(file, "metadata_checksum", int64_t{0});
+  file.reset("cannot close " + temporary());
+  take_room(temporary());
+}
+
+void DumpFileWriter::write_values() {
+  h5::File file;
+  agree(grid_, [&] { file = h5::modify_parallel_file(temporary(), grid_); });
+  std::vector<uint64_t> parts;
+  agree(grid_, [&] {
+    for (const Item& item : items_) write_item(file, item);
+  });
+  for (const Item& item : items_) parts.push_back(sums_[item.array.path]);
+  agree(grid_, [&] { file.reset("cannot close " + temporary()); });
+  grid_.sum(parts);
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].kind != Kind::reference) sums_[items_[i].array.path] = parts[i];
+}
+
+void DumpFileWriter::write_item(const h5::File& file, const Item& item) {
+  const std::string& path = item.array.path;
+  if (item.kind == Kind::array) return write_pieces(file, item, item.pieces);
+  if (item.kind == Kind::contributions) {
+    const int64_t size = product(item.array.extents, 1), offset = grid_.rank() * size;
+    int64_t held = 0;
+    std::vector<DumpPiece> all;
+    for (const DumpPiece& piece : item.pieces) {
+      held += piece.values.size();
+      all.push_back({.first = offset + piece.first, .values = piece.values});
+    }
+    if (held == size) return write_pieces(file, item, all);
+    // What the rank does not hold is zero, and is written too.
+    std::vector<std::byte> buffer(size * size_of(item.array.type));
+    for (const DumpPiece& piece : item.pieces)
+      if (!piece.values.empty())
+        std::memcpy(buffer.data() + piece.first * size_of(item.array.type), piece.values.raw(),
+                    piece.values.bytes());
+    const DumpPiece whole{.first = offset,
+                          .values = Tensor(buffer.data(), item.array.type, {size})};
+    return write_pieces(file, item, std::span(&whole, 1));
+  }
+  if (grid_.rank() != 0 || item.kind == Kind::reference) return;
+  const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+  if (item.kind == Kind::number) {
+    h5::check_h5(H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &item.number),
+                 "cannot write " + path);
+    sums_[path] = content_sum(&item.number, 1, sizeof item.number, 0);
+  } else {
+    const auto type = text_type(item.text);
+    h5::check_h5(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, item.text.c_str()),
+                 "cannot write " + path);
+    sums_[path] = content_sum(item.text.data(), std::ssize(item.text), 1, 0);
+  }
+}
+
+void DumpFileWriter::write_pieces(const h5::File& file, const Item& item,
+                                  std::span<const DumpPiece> pieces) {
+  const std::string& path = item.array.path;
+  const int64_t offset = item.first_row * product(item.array.extents, 1);
+  const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
+  uint64_t& sum = sums_[path];
+  for (const DumpPiece& piece : pieces) {
+    if (piece.values.empty()) continue;
+    LONGSTRAW_ASSERT(piece.values.contiguous());
+    h5::write_flat(set, piece.first, piece.values, path);
+    sum += content_sum(piece.values.raw(), piece.values.size(), size_of(item.array.type),
+                       piece.first + offset);
+  }
+}
+
+void DumpFileWriter::add_sums() const {
+  h5::File file = h5::modify_file(temporary());
+  for (const Item& item : items_)
+    h5::set_attribute(file, item.array.path, "checksum",
+                      static_cast<int64_t>(sums_.at(item.array.path)));
+  h5::set_attribute(file, "/", "metadata_checksum", static_cast<int64_t>(described_sum(file)));
+  file.reset("cannot close " + temporary());
+  DiskFile::append(temporary()).sync();
+  move_into_place(temporary(), path_);
+}
+
+// ---- reading
+
+DumpFileReader::DumpFileReader(const std::string& path) : path_(path) {
+  try {
+    file_ = h5::open_file(path);
+  } catch (const Error& error) {
+    throw Error(str("{} is no whole dump: {}", path, error.what()));
+  }
+  require(h5::has_attribute(file_, "format") && h5::has_attribute(file_, "metadata_checksum"),
+          "{} is no whole dump: it has no format number or no checksum", path);
+  const int64_t format = h5::read_integer_attribute(file_, "format");
+  require(format >= oldest_dump_format && format <= dump_format,
+          "{} is a dump of format {}, this program ({}) reads formats {} to {} - use the program "
+          "that wrote it ({})",
+          path, format, version_text, oldest_dump_format, dump_format, attribute("program"));
+  const auto stored = static_cast<uint64_t>(h5::read_integer_attribute(file_, "metadata_checksum"));
+  require(described_sum(file_) == stored,
+          "{} is damaged: its names, extents or attributes do not match their checksum", path);
+}
+
+std::string DumpFileReader::attribute(const std::string& name) const {
+  return h5::read_attribute(file_, name);
+}
+
+namespace {
+
+h5::Dataset opened(const h5::File& file, const std::string& name, const std::string& path) {
+  return {H5Dopen2(file, path.c_str(), H5P_DEFAULT), str("{}: no dataset {}", name, path)};
+}
+
+}  // namespace
+
+int64_t DumpFileReader::number(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  int64_t value = 0;
+  h5::check_h5(H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value),
+               str("{}: cannot read {}", path_, path));
+  return value;
+}
+
+std::string DumpFileReader::text(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  const h5::Type type(H5Dget_type(set), path);
+  require(H5Tget_class(type) == H5T_STRING, "{}: {} is no text", path_, path);
+  std::string value(H5Tget_size(type), '\0');
+  h5::check_h5(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()),
+               str("{}: cannot read {}", path_, path));
+  return value == std::string(1, '\0') ? std::string() : value;
+}
+
+std::vector<int64_t> DumpFileReader::extents(const std::string& path) const {
+  return h5::extents(file_, path);
+}
+
+int64_t DumpFileReader::first_row(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  return h5::has_attribute(set, "first_row") ? h5::read_integer_attribute(set, "first_row") : 0;
+}
+
+std::string DumpFileReader::meaning(const std::string& path) const {
+  return h5::read_attribute(opened(file_, path_, path), "meaning");
+}
+
+bool DumpFileReader::is_reference(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  const h5::Space space(H5Dget_space(set), path);
+  return H5Sget_simple_extent_type(space) == H5S_NULL;
+}
+
+void DumpFileReader::read(const std::string& path, int64_t first, const Tensor& to) const {
+  if (to.empty()) return;
+  h5::read_flat(opened(file_, path_, path), first, to, str("{} of {}", path, path_));
+}
+
+std::vector<double> DumpFileReader::numbers(const std::string& path) const {
+  return h5::read_all(file_, path);
+}
+
+std::vector<std::string> DumpFileReader::paths() const { return dataset_paths(file_); }
+
+int64_t DumpFileReader::bytes(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  const h5::Type type(H5Dget_type(set), path);
+  const h5::Space space(H5Dget_space(set), path);
+  return std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0) *
+         static_cast<int64_t>(H5Tget_size(type));
+}
+
+uint64_t DumpFileReader::stored_sum(const std::string& path) const {
+  const auto set = opened(file_, path_, path);
+  return static_cast<uint64_t>(h5::read_integer_attribute(set, "checksum"));
+}
+
+uint64_t DumpFileReader::computed_sum(const std::string& path, int parts, int part) const {
+  constexpr int64_t at_once = int64_t{1} << 20;
+  const auto set = opened(file_, path_, path);
+  const h5::Type type(H5Dget_type(set), path);
+  const std::string what = str("{} of {}", path, path_);
+  if (H5Tget_class(type) == H5T_STRING) {
+    const std::string value = text(path);
+    return part == 0 ? content_sum(value.data(), std::ssize(value), 1, 0) : 0;
+  }
+  if (H5Tget_class(type) == H5T_INTEGER) {
+    const int64_t value = number(path);
+    return part == 0 ? content_sum(&value, 1, sizeof value, 0) : 0;
+  }
+  const DType element = H5Tget_size(type) == 4 ? DType::float32 : DType::float64;
+  const auto shape = extents(path);
+  const int64_t offset = first_row(path) * product(shape, 1);
+  const Range mine = part_of(product(shape), parts, part);
+  std::vector<std::byte> buffer(std::min(at_once, mine.size()) * size_of(element));
+  uint64_t sum = 0;
+  for (int64_t begin = mine.begin; begin < mine.end; begin += at_once) {
+    const Tensor values(buffer.data(), element, {std::min(at_once, mine.end - begin)});
+    h5::read_flat(set, begin, values, what);
+    sum += content_sum(values.raw(), values.size(), size_of(element), begin + offset);
+  }
+  return sum;
+}
+
+}  // namespace longstraw

@@ -1,0 +1,135 @@
+#include "longstraw/sim/restart.hpp"
+
+#include "longstraw/core/log.hpp"
+#include "longstraw/io/checksum.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace longstraw {
+namespace {
+
+bool starts_with_one_of(const std::string& key,
+                        std::initializer_list<std::string_view> beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view beginning) { return key.starts_with(beginning); });
+}
+
+struct Change {
+  std::string key, before, now;
+};
+
+std::vector<Change> changes(const std::string& before, const std::string& now) {
+  const auto values = [](const std::string& deck) { return Deck(deck, "deck.ini").values(); };
+  std::map<std::string, std::string> old;
+  for (const auto& [key, value] : values(before)) old[key] = value;
+  std::vector<Change> found;
+  for (const auto& [key, value] : values(now)) {
+    const auto was = old.find(key);
+    if (was == old.end() || was->second != value)
+      found.push_back({key, was == old.end() ? "not there" : was->second, value});
+  }
+  return found;
+}
+
+void refuse(const std::string& dump, const std::string& why) {
+  throw Error(str("cannot go on from {}: {}", dump, why), 2, true);
+}
+
+// What was changed is taken when it is forced, between two steps.
+void require_forced(const std::string& dump, const std::string& what, bool between_steps,
+                    bool force) {
+  if (!force) refuse(dump, what + " - change it back, start a new run, or take it by --force");
+  if (!between_steps)
+    refuse(dump, what +
+                     ", and the dump lies within a step - take one that was written between "
+                     "steps, or change it back");
+  log(Level::warning, "restart: {} (taken by --force)", what);
+}
+
+}  // namespace
+
+MayChange may_change(const std::string& key) {
+  if (starts_with_one_of(key, {"model.precision"})) return MayChange::no;
+  // Where model and rollouts lie may change; what they hold is compared.
+  if (starts_with_one_of(
+          key, {"optimizer.", "dump.", "output.", "model.checkpoint", "rollouts.file", "run.steps",
+                "run.watchdog_seconds", "parallel.page_tokens", "parallel.weights",
+                "gradient.prompt_checkpoint_every"}))
+    return MayChange::yes;
+  return MayChange::forced;
+}
+
+std::optional<std::string> find_dump(const RestartRequest& request, const DumpFolder& folder,
+                                     const Grid& grid) {
+  if (request.from == Restart::none) return std::nullopt;
+  if (grid.rank() == 0)
+    for (const auto& file : folder.unfinished())
+      log(Level::warning, "{} was not finished and is passed over", file);
+  std::optional<std::string> found;
+  if (request.from == Restart::file)
+    found = std::filesystem::absolute(request.file).lexically_normal().string();
+  else
+    found = folder.latest();
+  agree(grid, [&] {
+    if (request.from == Restart::latest && !found)
+      throw Error(
+          str("-r latest: {} has no dump - start with -r auto, or without -r", folder.path()), 2);
+    std::error_code failed;
+    if (found && grid.rank() == 0 && !std::filesystem::exists(*found, failed))
+      throw Error(str("-r {}: there is no dump {}",
+                      request.from == Restart::file ? request.file : "latest", *found),
+                  2);
+  });
+  return found;
+}
+
+void RunIdentity::fields(DumpFields& fields) {
+  fields.text("deck", deck, "input deck with all defaults, as the run had it");
+  fields.text("model/checkpoint", model, "folder that the run started from");
+  fields.text("model/digest", model_digest,
+              "of config.json, names, types, shapes and samples of the checkpoint's tensors");
+  fields.text("rollouts/file", rollouts, "rollouts that the run takes");
+  fields.text("rollouts/digest", rollouts_digest, "of the file's content");
+  fields.number("run/ranks", ranks, "ranks that wrote this dump; any number can go on from it");
+}
+
+RunIdentity identity_of(const Problem& problem, const Grid& grid) {
+  RunIdentity identity{.deck = problem.deck,
+                       .model = problem.checkpoint.folder(),
+                       .model_digest = {},
+                       .rollouts = problem.rollouts.file,
+                       .rollouts_digest = {},
+                       .ranks = grid.size()};
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    identity.model_digest = problem.checkpoint.digest();
+    identity.rollouts_digest = file_digest(problem.rollouts.file);
+  });
+  identity.model_digest = grid.broadcast(identity.model_digest, 0);
+  identity.rollouts_digest = grid.broadcast(identity.rollouts_digest, 0);
+  return identity;
+}
+
+void check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
+                   bool between_steps, bool force) {
+  if (dumped.model_digest != now.model_digest)
+    refuse(dump, str("it is of another model: {}, not {} (digests {} and {})", dumped.model,
+                     now.model, dumped.model_digest, now.model_digest));
+  if (dumped.rollouts_digest != now.rollouts_digest)
+    require_forced(dump,
+                   str("rollouts.file has other content: {} (digest {}), was {} ({})", now.rollouts,
+                       now.rollouts_digest, dumped.rollouts, dumped.rollouts_digest),
+                   between_steps, force);
+  for (const Change& change : changes(dumped.deck, now.deck)) {
+    const std::string what = str("{} = {}, was {}", change.key, change.now, change.before);
+    switch (may_change(change.key)) {
+      case MayChange::yes: log(Level::info, "restart: {}", what); break;
+      case MayChange::forced: require_forced(dump, what, between_steps, force); break;
+      case MayChange::no: refuse(dump, what + " - change it back, or start a new run"); break;
+    }
+  }
+}
+
+}  // namespace longstraw

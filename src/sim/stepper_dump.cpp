@@ -1,0 +1,143 @@
+// What a step holds between two ticks, for the dump.
+#include "longstraw/sim/stepper.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace longstraw {
+
+void Stepper::fields(DumpFields& fields, const Tick& next) {
+  metrics_.fields(fields, context_.grid);
+  int64_t nonfinite = -context_.grid.max(-first_nonfinite_);
+  fields.number("step/first_nonfinite", nonfinite,
+                "number in the step of the first response whose replay was not finite; the largest "
+                "integer: none");
+  first_nonfinite_ = nonfinite;
+  score_fields(fields);
+  int64_t begun = gradient_begun_;
+  fields.number("step/gradient_begun", begun,
+                "1: the step's gradient is in the dump; 0: it is zero");
+  gradient_begun_ = begun != 0;
+  if (gradient_begun_) context_.parameters.gradient_fields(fields, context_.grid);
+  if (next.kind != TickKind::update && !starts_group(next, plan(groups_)))
+    group_fields(fields, next);
+}
+
+namespace {
+
+void scores_field(DumpFields& fields, const std::string& path, Scores& scores) {
+  auto lengths = nlohmann::json::array();
+  std::vector<double> values;
+  for (const auto& [id, logprobs] : scores) {
+    lengths.push_back({id, logprobs.size()});
+    values.insert(values.end(), logprobs.begin(), logprobs.end());
+  }
+  std::string text = lengths.dump();
+  fields.text(path + "_responses", text, "JSON: [id of a response, number of its tokens] each");
+  fields.numbers(path, values, "log-probabilities of these responses' tokens, one after the other");
+  if (!fields.restoring()) return;
+  scores.clear();
+  auto at = values.begin();
+  for (const auto& entry : nlohmann::json::parse(text)) {
+    const auto tokens = entry.at(1).get<int64_t>();
+    require(tokens >= 0 && tokens <= values.end() - at, "{}: too few values", path);
+    scores[entry.at(0).get<std::string>()] = {at, at + tokens};
+    at += tokens;
+  }
+}
+
+}  // namespace
+
+void Stepper::score_fields(DumpFields& fields) {
+  scores_field(fields, "logprobs/latest", logprobs_);
+  scores_field(fields, "logprobs/first", first_logprobs_);
+}
+
+void Stepper::group_fields(DumpFields& fields, const Tick& next) {
+  if (fields.restoring()) begin_group();
+  fields.number("group/checkpoint_every", checkpoint_every_,
+                "blocks between saved states of the prompt");
+  int64_t end = sequence_->end();
+  fields.number("group/end", end, "position after the last token whose state is retained");
+  if (fields.restoring()) resume_sequence(next, end);
+  prompt_fields(fields, next);
+  const int64_t boundary = captured(group(next));
+  if (end > boundary) sequence_->paged_fields(fields, "branch/rows", {boundary, end}, {});
+  sequence_->carried_fields(fields, "group/carried");
+
+  int64_t past_boundary = !boundary_.empty();
+  fields.number("group/past_boundary", past_boundary, "1: the state at the boundary is kept");
+  if (past_boundary != 0) {
+    if (fields.restoring()) boundary_ = carried_zeros(context_, "boundary", shapes_);
+    carried_fields(fields, "group/boundary", shapes_, boundary_);
+  }
+  int64_t starts = std::ssize(branch_starts_);
+  fields.number("branch/starts", starts, "blocks of the branch whose start is kept");
+  for (int64_t b = 0; b < starts; ++b) {
+    if (fields.restoring()) branch_starts_[b] = carried_zeros(context_, "saved states", shapes_);
+    carried_fields(fields, str("branch/start_{}", b), shapes_, branch_starts_.at(b));
+  }
+  gradient_fields(fields, next);
+}
+
+void Stepper::resume_sequence(const Tick& next, int64_t end) {
+  const int64_t boundary = captured(group(next));
+  const auto run = [&](Range positions, int64_t held) {
+    sequence_->open(local_tokens(positions));
+    for (int64_t begin = positions.begin; begin < held; begin += settings_.block_tokens) {
+      const Range block{begin, std::min(begin + settings_.block_tokens, positions.end)};
+      const Range mine = context_.grid.mine(block.size());
+      sequence_->resume(block, {block.begin + mine.begin, block.begin + mine.end});
+    }
+  };
+  if (boundary > 0) run({0, boundary}, std::min(end, boundary));
+  if (end > boundary) run({boundary, boundary + std::ssize(response(next).ids)}, end);
+}
+
+// What grows while the prompt is captured and is constant from then on.
+void Stepper::prompt_fields(DumpFields& fields, const Tick& next) {
+  const std::string life = str("prompt-{}-{}", next.step, next.group);
+  const Range positions{0, std::min(sequence_->end(), captured(group(next)))};
+  if (positions.size() > 0) sequence_->paged_fields(fields, "prompt/rows", positions, life);
+
+  // The walk drops and recomputes some: those that capture kept count.
+  int64_t starts = 0;
+  while (prompt_starts_.contains(starts * checkpoint_every_)) ++starts;
+  fields.number("prompt/starts", starts,
+                "states saved by capture, one every group/checkpoint_every blocks");
+  std::vector<const CarriedStates*> moments;
+  for (int64_t i = 0; i < starts; ++i) {
+    auto& kept = prompt_starts_[i * checkpoint_every_];
+    if (fields.restoring()) kept = carried_zeros(context_, "saved states", shapes_);
+    moments.push_back(&kept);
+  }
+  carried_series_fields(fields, "prompt/starts_of_blocks", shapes_, moments, life);
+}
+
+void Stepper::gradient_fields(DumpFields& fields, const Tick& next) {
+  int64_t held = gradient_.has_value();
+  fields.number("group/has_state_gradient", held, "1: a gradient of the retained state is kept");
+  if (held != 0) {
+    if (fields.restoring()) begin_gradient(&next);
+    const bool exact = settings_.mode == GradientMode::exact;
+    const int64_t boundary = captured(group(next));
+    int64_t end = boundary;
+    // The branch's gradient begins with the replay of its last block.
+    if (next.kind == TickKind::replay_block && next.block + 1 < response_blocks(next))
+      end = sequence_->end();
+    if (next.kind == TickKind::prompt_backward_block)
+      end = block_range(next.block, boundary, settings_.block_tokens).end;
+    gradient_->fields(fields, "group/state_gradient", *sequence_, {exact ? 0 : boundary, end});
+    if (fields.restoring()) gradient_->truncate(*sequence_, sequence_->rows_before(end));
+  }
+  int64_t reached = !boundary_gradient_.empty();
+  fields.number("group/boundary_reached", reached,
+                "1: a response's gradient has arrived at the boundary");
+  if (reached == 0) return;
+  if (fields.restoring())
+    boundary_gradient_ = carried_zeros(context_, "boundary gradient", shapes_);
+  carried_gradient_fields(fields, "group/boundary_gradient", shapes_, boundary_gradient_);
+}
+
+}  // namespace longstraw
