@@ -65,9 +65,9 @@ void RunFolder::check_room(const std::string& path, int64_t bytes, const Grid& g
     if (grid.rank() != 0) return;
     const auto parent = existing_parent(fs::absolute(path).lexically_normal());
     std::error_code failed;
-    const auto room = fs::space(parent, failed).available;
+    const auto [capacity, unused, room] = fs::space(parent, failed);
     require(
-        failed || room >= static_cast<uintmax_t>(bytes),
+        failed || capacity == 0 || room >= static_cast<uintmax_t>(bytes),
         str("run folder {}: its weights and gradients take {} bytes, {} are free in {} - choose "
             "another with -d",
             path, bytes, room, parent.string()),

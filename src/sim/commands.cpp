@@ -2,6 +2,7 @@
 
 #include "longstraw/core/log.hpp"
 #include "longstraw/io/file.hpp"
+#include "longstraw/io/run_folder.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/inspect.hpp"
 #include "longstraw/sim/rollout_files.hpp"
