@@ -73,9 +73,10 @@ void DumpWriter::grown(const DumpArray& array, std::span<const DumpPiece> pieces
   refers_ = true;
   if (stored_.life != life) stored_ = {.life = life, .files = {}, .arrays = {}};
   const int64_t rows = array.extents.at(0), stored = stored_.arrays[array.path].rows;
-  LONGSTRAW_ASSERT(rows >= stored);
-  if (rows > stored) write_rows(array, pieces, stored);
-  stored_.arrays[array.path].rows = rows;
+  if (rows > stored) {
+    write_rows(array, pieces, stored);
+    stored_.arrays[array.path].rows = rows;
+  }
   main_.reference(array);
 }
 

@@ -41,6 +41,9 @@ Properties without_times(hid_t kind) {
   return how;
 }
 
+// HDF5 has no text of no bytes: an empty one is stored as one zero byte.
+const std::string empty_text(1, '\0');
+
 constexpr int64_t largest_transfer = int64_t{1} << 30;
 
 // Adds elements `range` of an array with these extents, whose first dimensions are at `prefix`.
@@ -231,8 +234,7 @@ std::string read_attribute(hid_t object, const std::string& name) {
   require_one_element(attribute, name);
   std::string value(H5Tget_size(type), '\0');
   check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
-  value.resize(std::min(value.find('\0'), value.size()));  // an empty text is one zero in the file
-  return value;
+  return value == empty_text ? std::string() : value;
 }
 
 int64_t read_integer_attribute(hid_t object, const std::string& name) {

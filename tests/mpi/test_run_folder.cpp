@@ -34,7 +34,7 @@ TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   EXPECT_EQ(run.gradients(12), run.path() + "/gradient-12.h5");
   EXPECT_EQ(run.weights(), run.path() + "/weights");
   EXPECT_EQ(run.log(), run.path() + "/log");
-  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 2);  // with the lock
 }
 
 TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {

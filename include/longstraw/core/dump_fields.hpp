@@ -43,7 +43,7 @@ class DumpFields {
   /// An array of which every element is held somewhere. Own pieces cover it once.
   virtual void placed(const DumpArray& array, std::span<const DumpPiece> pieces) = 0;
   /// The same, whose rows (first dimension) never change once they are there, as long as `life` is
-  /// the same: a later dump of that life stores the rows that came since.
+  /// the same: a later dump of that life stores the rows that came since. It may list fewer.
   virtual void grown(const DumpArray& array, std::span<const DumpPiece> pieces,
                      const std::string& life) = 0;
   /// An array that is the sum of what the ranks hold. On as many ranks as before each gets back
