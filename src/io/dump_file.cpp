@@ -252,7 +252,13 @@ DumpFileReader::DumpFileReader(const std::string& path) : path_(path) {
           "that wrote it ({})",
           path, format, version_text, oldest_dump_format, dump_format, attribute("program"));
   const auto stored = static_cast<uint64_t>(h5::read_integer_attribute(file_, "metadata_checksum"));
-  require(described_sum(file_) == stored,
+  uint64_t found = 0;
+  try {
+    found = described_sum(file_);
+  } catch (const Error& error) {
+    throw Error(str("{} is damaged: {}", path, error.what()));
+  }
+  require(found == stored,
           "{} is damaged: its names, extents or attributes do not match their checksum", path);
 }
 
