@@ -3,6 +3,7 @@
 #include "longstraw/comm/grid.hpp"
 #include "longstraw/core/field.hpp"
 #include "longstraw/io/checkpoint.hpp"
+#include "longstraw/io/dump_folder.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/gradients.hpp"
 #include "longstraw/io/hdf5.hpp"
@@ -169,6 +170,29 @@ TEST_P(LargeSizes, GradientFile) {
                  });
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(seen, GetParam() / 8 + 6);
+}
+
+// A dump, checked and read back; the small part is held by rank 1, behind the large one.
+TEST_P(LargeSizes, Dump) {
+  const TemporaryFolder folder;
+  const int64_t large = GetParam() / 8, small = 5;
+  const int64_t first = grid.rank() == 0 ? 0 : large;
+  const Field field = words(ledger, (grid.rank() == 0 ? large : small) * 8);
+  fill(field, first);
+  const auto list = [&](DumpFields& fields) {
+    int64_t number = 1;
+    fields.number("cursor/kind", number, "what a dump has");
+    const DumpPiece piece{.first = first, .values = field};
+    fields.placed(
+        {.path = "words", .type = DType::float64, .extents = {large + small}, .meaning = "words"},
+        std::span(&piece, 1));
+  };
+  DumpFolder dumps(folder / "dumps", grid);
+  EXPECT_GE(dumps.write(1, 1, list), (large + small) * 8);
+  clear(field);
+  DumpReader dump(dumps.latest().value(), grid);
+  list(dump);
+  EXPECT_EQ(wrong_words(field, first), 0);
 }
 
 std::string size_name(const testing::TestParamInfo<int64_t>& size) {
