@@ -1,6 +1,7 @@
 #include "longstraw/io/hdf5.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 
@@ -92,6 +93,12 @@ void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values, 
 herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* out) {
   static_cast<std::vector<std::string>*>(out)->emplace_back(name);
   return 0;
+}
+
+// What is read into one value must not be more.
+void require_one_element(const Attribute& attribute, const std::string& name) {
+  const Space space(H5Aget_space(attribute), "extents of attribute " + name);
+  require(H5Sget_simple_extent_npoints(space) == 1, "attribute {} is not one value", name);
 }
 
 }  // namespace
@@ -216,6 +223,7 @@ std::string read_attribute(hid_t object, const std::string& name) {
   const Type type(H5Aget_type(attribute), "type of attribute " + name);
   require(H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0,
           "attribute {} is no text of fixed length", name);
+  require_one_element(attribute, name);
   std::string value(H5Tget_size(type), '\0');
   check_h5(H5Aread(attribute, type, value.data()), "cannot read attribute " + name);
   return value == empty_text ? std::string() : value;
@@ -223,9 +231,23 @@ std::string read_attribute(hid_t object, const std::string& name) {
 
 int64_t read_integer_attribute(hid_t object, const std::string& name) {
   const Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), "no attribute " + name);
+  require_one_element(attribute, name);
   int64_t value = 0;
   check_h5(H5Aread(attribute, H5T_NATIVE_INT64, &value), "cannot read attribute " + name);
   return value;
+}
+
+Group create_group(const File& file, const std::string& path) {
+  return Group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+               "cannot create group " + path);
+}
+
+bool is_hdf5(const std::string& path) {
+  std::error_code failed;
+  // Looking into a pipe would take from it.
+  if (!std::filesystem::is_regular_file(path, failed)) return false;
+  quiet();
+  return H5Fis_hdf5(path.c_str()) > 0;
 }
 
 }  // namespace longstraw::h5

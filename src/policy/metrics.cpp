@@ -14,7 +14,7 @@ enum Sum { pg_loss, kl_loss, entropy_sum, ratio_sum, low, high, dual, capped, co
 
 void StepMetrics::add_group(const Group& group) {
   const auto advantages = group_advantages(group, settings_);
-  groups_.prompt_tokens += std::ssize(group.prompt);
+  groups_.prompt_tokens += group.prompt.size();
   groups_.zero_std_groups += zero_signal(group);
   for (size_t i = 0; i < group.responses.size(); ++i) {
     const Response& response = group.responses[i];

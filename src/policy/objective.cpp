@@ -91,8 +91,9 @@ ObjectiveSettings read_objective(Deck& deck) {
   return o;
 }
 
-void check_rollouts(const Rollouts& rollouts, const ObjectiveSettings& settings, int64_t vocab) {
-  check_token_ids(rollouts, vocab);
+void check_rollouts(const Rollouts& rollouts, const ObjectiveSettings& settings, int64_t vocab,
+                    const Grid& grid) {
+  check_token_ids(rollouts, vocab, grid);
   for (const auto& group : rollouts.groups) {
     for (const auto& response : group.responses) check_given(rollouts, group, response, settings);
     const auto advantages = group_advantages(group, settings);

@@ -1,13 +1,12 @@
 #include "longstraw/policy/rollouts.hpp"
 
 #include "longstraw/core/log.hpp"
-#include "longstraw/policy/rollout_lines.hpp"
+#include "longstraw/core/random.hpp"
+#include "longstraw/policy/group_json.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 
@@ -16,79 +15,65 @@ namespace {
 
 constexpr int faults_told = 5;
 
-size_t hash_of(const std::vector<int32_t>& ids) {
-  return std::hash<std::string_view>()(
-      {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
-}
-
-// Remembers what earlier lines held, to find what may stand in a file only once.
-class Seen {
- public:
-  explicit Seen(const std::string& file) : file_(file) {}
-
-  // `groups` are those before `group`.
-  void check(const Group& group, const std::vector<Group>& groups) {
-    const auto [same_id, new_id] = group_lines_.emplace(group.id, groups.size());
-    if (!new_id) {
-      const Group& other = groups[same_id->second];
+// Finds what may stand in a file only once. `hashes` are those of the prompts.
+void check_duplicates(const Rollouts& rollouts, std::span<const uint64_t> hashes) {
+  const std::string& file = rollouts.file;
+  std::unordered_map<std::string, size_t> group_ids;
+  std::unordered_map<std::string, int64_t> response_lines;
+  std::unordered_map<uint64_t, size_t> prompts;
+  for (size_t i = 0; i < rollouts.groups.size(); ++i) {
+    const Group& group = rollouts.groups[i];
+    if (const auto [same, fresh] = group_ids.emplace(group.id, i); !fresh) {
+      const Group& other = rollouts.groups[same->second];
       throw Error(
-          other.prompt == group.prompt
+          hashes[same->second] == hashes[i]
               ? str("{}: group {} stands at lines {} and {} with the same prompt - put all of its "
                     "responses on one line",
-                    file_, group.id, other.line, group.line)
+                    file, group.id, other.line, group.line)
               : str("{}: group {} stands at lines {} and {} with different prompts (a group shares "
                     "one) - give each group its own id",
-                    file_, group.id, other.line, group.line));
+                    file, group.id, other.line, group.line));
     }
     for (const auto& response : group.responses) {
-      const auto [line, added] = response_lines_.emplace(response.id, group.line);
-      require(added, "{}: response {} stands at lines {} and {} - give each response its own id",
-              file_, response.id, line->second, group.line);
+      const auto [line, fresh] = response_lines.emplace(response.id, group.line);
+      require(fresh, "{}: response {} stands at lines {} and {} - give each response its own id",
+              file, response.id, line->second, group.line);
     }
-    const auto [same_prompt, new_prompt] = prompts_.emplace(hash_of(group.prompt), groups.size());
-    if (!new_prompt && groups[same_prompt->second].prompt == group.prompt)
-      log(Level::warning, "{}: groups {} and {} (lines {} and {}) have the same prompt", file_,
-          groups[same_prompt->second].id, group.id, groups[same_prompt->second].line, group.line);
+    if (const auto [same, fresh] = prompts.emplace(hashes[i], i); !fresh) {
+      const Group& other = rollouts.groups[same->second];
+      log(Level::warning, "{}: groups {} and {} (lines {} and {}) have the same prompt", file,
+          other.id, group.id, other.line, group.line);
+    }
   }
+}
 
- private:
-  std::string file_;
-  std::unordered_map<std::string, size_t> group_lines_;
-  std::unordered_map<std::string, int64_t> response_lines_;
-  std::unordered_map<size_t, size_t> prompts_;
-};
-
-Rollouts read_file(const std::string& path, OnBadSample on_bad_sample) {
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.good(), "cannot read rollouts {} - check [rollouts] file", path);
+Rollouts read_groups(GroupReader& reader, OnBadSample on_bad_sample) {
   Rollouts rollouts;
-  rollouts.file = path;
-  Seen seen(path);
-  std::string text;
-  for (int64_t line = 1; std::getline(stream, text); ++line) {
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+  rollouts.file = reader.file();
+  while (const auto raw = reader.next()) {
     std::vector<std::string> faults;
-    Group group = parse_group(text, {path, line}, faults);
+    Group group = parse_group(*raw, faults);
     require(faults.empty() || on_bad_sample == OnBadSample::drop,
             "{} - correct it, or set [rollouts] on_bad_sample = drop",
             faults.empty() ? "" : faults.front());
     for (const auto& fault : faults)
       if (rollouts.dropped_responses++ < faults_told)
         log(Level::warning, "response dropped: {}", fault);
-    // Ids of dropped responses do not count as seen, those of dropped groups do.
-    seen.check(group, rollouts.groups);
     if (group.responses.empty()) ++rollouts.dropped_groups;
     rollouts.groups.push_back(std::move(group));
   }
-  require(!stream.bad(), "cannot read rollouts {} to the end", path);
-  require(!rollouts.groups.empty(), "rollouts {} hold no group (the file is empty)", path);
+  require(!rollouts.groups.empty(), "rollouts {} hold no group (the file is empty)", rollouts.file);
+  return rollouts;
+}
+
+// Groups that lost their last response have been looked at, and go.
+void drop_empty_groups(Rollouts& rollouts) {
   std::erase_if(rollouts.groups, [](const Group& group) { return group.responses.empty(); });
   require(!rollouts.groups.empty(), "rollouts {} hold no response that can be used ({} dropped)",
-          path, rollouts.dropped_responses);
+          rollouts.file, rollouts.dropped_responses);
   if (rollouts.dropped_responses > 0)
-    log(Level::warning, "{}: {} responses dropped, and with them {} whole groups", path,
+    log(Level::warning, "{}: {} responses dropped, and with them {} whole groups", rollouts.file,
         rollouts.dropped_responses, rollouts.dropped_groups);
-  return rollouts;
 }
 
 // Rollouts as bytes: each list as its length and its elements.
@@ -155,7 +140,8 @@ std::string packed(const Rollouts& rollouts) {
   packer.value(rollouts.groups.size());
   for (const auto& group : rollouts.groups) {
     packer.list(group.id);
-    packer.list(group.prompt);
+    packer.value(group.prompt.place());
+    packer.list(group.prompt.held());
     packer.value(group.line);
     packer.value(group.responses.size());
     for (const auto& response : group.responses) members(packer, response);
@@ -163,10 +149,10 @@ std::string packed(const Rollouts& rollouts) {
   return packer.take();
 }
 
-Rollouts unpacked(const std::string& bytes, const std::string& path) {
+Rollouts unpacked(const std::string& bytes, const GroupReader& reader) {
   Unpacker unpacker(bytes);
   Rollouts rollouts;
-  rollouts.file = path;
+  rollouts.file = reader.file();
   unpacker.value(rollouts.dropped_responses);
   unpacker.value(rollouts.dropped_groups);
   size_t count = 0;
@@ -174,7 +160,11 @@ Rollouts unpacked(const std::string& bytes, const std::string& path) {
   rollouts.groups.resize(count);
   for (auto& group : rollouts.groups) {
     unpacker.list(group.id);
-    unpacker.list(group.prompt);
+    Range place;
+    std::vector<int32_t> held;
+    unpacker.value(place);
+    unpacker.list(held);
+    group.prompt = held.empty() ? Prompt(place, reader.tokens()) : Prompt(std::move(held));
     unpacker.value(group.line);
     unpacker.value(count);
     group.responses.resize(count);
@@ -183,13 +173,15 @@ Rollouts unpacked(const std::string& bytes, const std::string& path) {
   return rollouts;
 }
 
-void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string& where) {
+// `ids` begin at position `begin` of what `where` names.
+void check_ids(std::span<const int32_t> ids, int64_t begin, int64_t vocab,
+               const std::string& where) {
   const auto bad =
       std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
   require(bad == ids.end(),
           "{}[{}] is token id {}, outside the model's vocabulary of {} - use the tokenizer of the "
           "checkpoint",
-          where, bad - ids.begin(), bad == ids.end() ? 0 : *bad, vocab);
+          where, begin + (bad - ids.begin()), bad == ids.end() ? 0 : *bad, vocab);
 }
 
 }  // namespace
@@ -212,25 +204,63 @@ std::string place_of(const std::string& file, const Group& group, const Response
   return response ? str("{}: response {}", place, response->id) : place;
 }
 
-Rollouts load_rollouts(const std::string& path, OnBadSample on_bad_sample, const Grid& grid) {
+Rollouts load_rollouts(GroupReader& reader, OnBadSample on_bad_sample, const Grid& grid) {
   Rollouts rollouts;
   std::string bytes;
   agree(grid, [&] {
     if (grid.rank() != 0) return;
-    rollouts = read_file(path, on_bad_sample);
+    rollouts = read_groups(reader, on_bad_sample);
     if (grid.size() > 1) bytes = packed(rollouts);
   });
-  if (grid.size() == 1) return rollouts;
-  bytes = grid.broadcast(std::move(bytes), 0);
-  return grid.rank() == 0 ? std::move(rollouts) : unpacked(bytes, path);
+  if (grid.size() > 1) bytes = grid.broadcast(std::move(bytes), 0);
+  if (grid.rank() != 0) rollouts = unpacked(bytes, reader);
+  bytes = {};
+  const auto hashes = prompt_hashes(rollouts, grid);
+  agree(grid, [&] {
+    // Ids of dropped responses do not count as seen, those of dropped groups do.
+    if (grid.rank() == 0) check_duplicates(rollouts, hashes);
+    drop_empty_groups(rollouts);
+  });
+  return rollouts;
 }
 
-void check_token_ids(const Rollouts& rollouts, int64_t vocab) {
-  for (const auto& group : rollouts.groups) {
-    check_ids(group.prompt, vocab, place_of(rollouts.file, group) + ": prompt");
-    for (const auto& response : group.responses)
-      check_ids(response.ids, vocab, place_of(rollouts.file, group, &response) + ": ids");
+void for_each_prompt_piece(const Rollouts& rollouts, const Grid& grid, const LookAtTokens& look) {
+  int64_t all = 0, before = 0;
+  for (const Group& group : rollouts.groups) all += group.prompt.size();
+  const Range mine = grid.mine(all);
+  for (int64_t index = 0; index < std::ssize(rollouts.groups); ++index) {
+    const Prompt& prompt = rollouts.groups[index].prompt;
+    const int64_t end = std::min(mine.end - before, prompt.size());
+    for (int64_t at = std::max<int64_t>(mine.begin - before, 0); at < end; at += prompt_piece)
+      look(index, at, prompt.ids({at, std::min(at + prompt_piece, end)}));
+    before += prompt.size();
   }
+}
+
+std::vector<uint64_t> prompt_hashes(const Rollouts& rollouts, const Grid& grid) {
+  std::vector<uint64_t> hashes(rollouts.groups.size(), 0);
+  agree(grid, [&] {
+    for_each_prompt_piece(
+        rollouts, grid, [&](int64_t index, int64_t begin, std::span<const int32_t> ids) {
+          check_tokens(ids, begin, place_of(rollouts.file, rollouts.groups[index]) + ": prompt");
+          for (const int32_t id : ids)
+            hashes[index] +=
+                random_bits(static_cast<uint64_t>(id), 0, static_cast<uint64_t>(begin++));
+        });
+  });
+  grid.sum(hashes);
+  return hashes;
+}
+
+void check_token_ids(const Rollouts& rollouts, int64_t vocab, const Grid& grid) {
+  for_each_prompt_piece(rollouts, grid,
+                        [&](int64_t index, int64_t begin, std::span<const int32_t> ids) {
+                          const Group& group = rollouts.groups[index];
+                          check_ids(ids, begin, vocab, place_of(rollouts.file, group) + ": prompt");
+                        });
+  for (const auto& group : rollouts.groups)
+    for (const auto& response : group.responses)
+      check_ids(response.ids, 0, vocab, place_of(rollouts.file, group, &response) + ": ids");
 }
 
 }  // namespace longstraw

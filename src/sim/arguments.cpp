@@ -5,7 +5,8 @@
 
 #include <boost/program_options.hpp>
 
-#include <sstream>
+#include <algorithm>
+#include <array>
 
 namespace longstraw {
 namespace {
@@ -20,6 +21,7 @@ constexpr const char* overview =
                                               log-probabilities of given responses
   mpirun -n N longstraw verify -i deck.ini    is the gradient right, on your own data?
   longstraw inspect PATH                      what a checkpoint folder or rollouts file holds
+  longstraw convert FROM -o TO                rollouts: JSON lines to HDF5, or back
   longstraw --version                         version and facts about the build
   longstraw COMMAND --help                    options of a command
 
@@ -55,7 +57,7 @@ Computes the log-probability of every response token under the deck's checkpoint
 (at objective.temperature) and writes the deck's rollouts with them to FILE.
 
   -i, --input FILE   the deck, as for run
-  -o, --output FILE  the scored rollouts (JSON lines); must not exist
+  -o, --output FILE  the scored rollouts, of the same kind; must not exist
   --as policy        as `logprobs` (default): old log-probabilities
   --as reference     as `ref_logprobs`: score under the reference checkpoint with
                      model.checkpoint=FOLDER
@@ -87,13 +89,30 @@ constexpr const char* inspect_help =
     R"(longstraw inspect PATH
 
 A checkpoint folder: family, layers, parameters, bytes, what is not used.
-A rollouts file (JSON lines): groups, lengths, rewards, groups without signal.)";
+A rollouts file (JSON lines or HDF5): groups, lengths, rewards, groups without
+signal. Many ranks share the work on long prompts.)";
+
+constexpr const char* convert_help =
+    R"(longstraw convert FROM -o TO
+
+Writes the rollouts FROM, JSON lines or HDF5, to TO as the other kind. Nothing is
+lost on the way there and back: members that the program does not know are kept.
+
+  -o, --output FILE  the rollouts to write; must not exist
+
+run, score, verify and inspect take either kind, which they tell by what the file
+holds. JSON lines are read whole on every rank; of a prompt in HDF5 every rank reads
+only its own tokens, when it needs them, so that prompts of millions of tokens take
+no memory. h5dump -A TO shows what is in the file, with meanings and units.
+Messages about an HDF5 file call its N-th group line N, as in JSON lines. Memory:
+one group.)";
 
 std::string command_help(const std::string& command) {
   if (command == "run") return run_help;
   if (command == "score") return score_help;
   if (command == "verify") return verify_help;
   if (command == "inspect") return inspect_help;
+  if (command == "convert") return convert_help;
   return overview;
 }
 
@@ -106,6 +125,10 @@ po::options_description options_of(const std::string& command) {
   auto add = options.add_options();
   add("help,h", "")("arguments", po::value<std::vector<std::string>>());
   if (command == "inspect") return options;
+  if (command == "convert") {
+    add("output,o", po::value<std::string>());
+    return options;
+  }
   add("input,i", po::value<std::string>())("check,n", "");
   if (command == "run")
     add("dir,d", po::value<std::string>()->default_value("run"))(
@@ -143,6 +166,14 @@ po::variables_map parsed(const std::string& command, const std::vector<std::stri
   }
   refuse_empty(command, map);
   return map;
+}
+
+// The one argument that is no option.
+std::string target_of(const po::variables_map& map, const std::string& refusal) {
+  std::vector<std::string> words;
+  if (map.contains("arguments")) words = map["arguments"].as<std::vector<std::string>>();
+  if (words.size() != 1 || words[0].empty()) refuse(refusal);
+  return words[0];
 }
 
 void take_deck_arguments(Arguments& arguments, const std::string& command,
@@ -204,8 +235,9 @@ Arguments parse_arguments(int argc, const char* const* argv) {
     arguments.command = Command::version;
     return arguments;
   }
-  if (command != "run" && command != "score" && command != "verify" && command != "inspect")
-    refuse(str("longstraw: \"{}\" is no command (run, score, verify, inspect)", command));
+  constexpr std::array commands = {"run", "score", "verify", "inspect", "convert"};
+  if (std::find(commands.begin(), commands.end(), command) == commands.end())
+    refuse(str("longstraw: \"{}\" is no command ({})", command, fmt::join(commands, ", ")));
   words.erase(words.begin());
   const auto map = parsed(command, words);
   if (map.contains("help")) {
@@ -214,9 +246,14 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   }
   if (command == "inspect") {
     arguments.command = Command::inspect;
-    if (map.contains("arguments") && map["arguments"].as<std::vector<std::string>>().size() == 1)
-      arguments.target = map["arguments"].as<std::vector<std::string>>()[0];
-    if (arguments.target.empty()) refuse("longstraw inspect: one folder or file is needed");
+    arguments.target = target_of(map, "longstraw inspect: one folder or file is needed");
+    return arguments;
+  }
+  if (command == "convert") {
+    arguments.command = Command::convert;
+    arguments.target = target_of(map, "longstraw convert: one rollouts file is needed");
+    if (!map.contains("output")) refuse("longstraw convert: no output file (-o FILE)");
+    arguments.output = map["output"].as<std::string>();
     return arguments;
   }
   take_deck_arguments(arguments, command, map);

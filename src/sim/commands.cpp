@@ -5,6 +5,7 @@
 #include "longstraw/io/run_folder.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/inspect.hpp"
+#include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/run.hpp"
 #include "longstraw/sim/verify.hpp"
 
@@ -139,6 +140,10 @@ int perform(const Arguments& arguments, const Grid& grid) {
     case Command::help: log(Level::info, arguments.text); return 0;
     case Command::version: log(Level::info, version_lines()); return 0;
     case Command::inspect: inspect(arguments.target, grid); return 0;
+    case Command::convert:
+      check_output(arguments.output, grid);
+      convert(arguments.target, arguments.output, grid);
+      return 0;
     case Command::run:
     case Command::verify:
     case Command::score: return deck_command(arguments, grid);

@@ -4,6 +4,7 @@
 #include "longstraw/io/file.hpp"
 #include "longstraw/policy/objective.hpp"
 #include "longstraw/sim/report.hpp"
+#include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/weights.hpp"
 
 #include <algorithm>
@@ -61,14 +62,16 @@ Spread spread_of(const std::vector<double>& values) {
 }
 
 void inspect_rollouts(const std::string& file, const Grid& grid) {
-  const Rollouts rollouts = load_rollouts(file, OnBadSample::stop, grid);
+  const Rollouts rollouts = open_rollouts(file, OnBadSample::stop, grid);
   std::vector<double> prompts, responses, rewards;
   int64_t no_signal = 0, with_logprobs = 0, with_reference = 0, truncated = 0, masked_tokens = 0;
-  int32_t largest_id = 0;
+  int64_t largest_id = 0;
+  const auto look = [&](std::span<const int32_t> ids) {
+    largest_id = std::max<int64_t>(largest_id, *std::ranges::max_element(ids));
+  };
   for (const Group& group : rollouts.groups) {
     prompts.push_back(static_cast<double>(group.prompt.size()));
     no_signal += zero_signal(group);
-    largest_id = std::max(largest_id, *std::ranges::max_element(group.prompt));
     for (const auto& r : group.responses) {
       responses.push_back(static_cast<double>(r.ids.size()));
       rewards.push_back(r.reward);
@@ -76,9 +79,14 @@ void inspect_rollouts(const std::string& file, const Grid& grid) {
       with_reference += !r.ref_logprobs.empty();
       truncated += r.finish_reason == "length";
       masked_tokens += std::ranges::count(r.loss_mask, 0);
-      largest_id = std::max(largest_id, *std::ranges::max_element(r.ids));
+      look(r.ids);
     }
   }
+  agree(grid, [&] {
+    for_each_prompt_piece(rollouts, grid,
+                          [&](int64_t, int64_t, std::span<const int32_t> ids) { look(ids); });
+  });
+  largest_id = grid.max(largest_id);
   const Spread p = spread_of(prompts), r = spread_of(responses), w = spread_of(rewards);
   const auto count = responses.size();
   log(Level::info, "rollouts   {}", file);

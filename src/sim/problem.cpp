@@ -4,6 +4,7 @@
 #include "longstraw/io/file.hpp"
 #include "longstraw/kernels/blas_setup.hpp"
 #include "longstraw/sim/report.hpp"
+#include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/weights.hpp"
 
 #include <algorithm>
@@ -12,9 +13,10 @@ namespace longstraw {
 namespace {
 
 int64_t sequence_tokens(const Group& group) {
-  size_t longest = 0;
-  for (const auto& response : group.responses) longest = std::max(longest, response.ids.size());
-  return static_cast<int64_t>(group.prompt.size() + longest);
+  int64_t longest = 0;
+  for (const auto& response : group.responses)
+    longest = std::max<int64_t>(longest, std::ssize(response.ids));
+  return group.prompt.size() + longest;
 }
 
 int64_t longest_sequence(const Rollouts& rollouts) {
@@ -64,9 +66,9 @@ Problem open_problem(const Settings& settings, const Grid& grid) {
       .settings = settings,
       .checkpoint = std::move(checkpoint),
       .model = std::move(*model),
-      .rollouts = load_rollouts(settings.rollouts.file, settings.rollouts.on_bad_sample, grid)};
+      .rollouts = open_rollouts(settings.rollouts.file, settings.rollouts.on_bad_sample, grid)};
   agree(grid, [&] {
-    check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab);
+    check_rollouts(problem.rollouts, settings.objective, problem.model.config.vocab, grid);
     check_lengths(problem);
     check_steps(settings, std::ssize(problem.rollouts.groups));
   });

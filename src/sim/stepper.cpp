@@ -15,7 +15,7 @@ int64_t blocks_of(int64_t tokens, int64_t block_tokens) {
 
 }  // namespace
 
-int64_t captured(const Group& group) { return static_cast<int64_t>(group.prompt.size()) - 1; }
+int64_t captured(const Group& group) { return group.prompt.size() - 1; }
 
 Range block_range(int64_t index, int64_t tokens, int64_t block_tokens) {
   return {index * block_tokens, std::min((index + 1) * block_tokens, tokens)};
@@ -110,16 +110,19 @@ int64_t Stepper::tokens(const Tick& tick) const {
 Block Stepper::prompt_block(const Group& group, int64_t index) const {
   const Range range = block_range(index, captured(group), settings_.block_tokens);
   return make_block(context_.grid, range,
-                    std::span(group.prompt).subspan(range.begin, range.size()));
+                    [&](Range positions) { return group.prompt.ids(positions); });
 }
 
 Block Stepper::branch_block(const Tick& tick, std::vector<int32_t>& targets) const {
   const auto& ids = response(tick).ids;
   const Range range = block_range(tick.block, std::ssize(ids), settings_.block_tokens);
-  std::vector<int32_t> inputs;
-  for (int64_t i = range.begin; i < range.end; ++i)
-    inputs.push_back(i == 0 ? group(tick).prompt.back() : ids[i - 1]);
   const int64_t start = captured(group(tick));
+  const auto inputs = [&](Range positions) {
+    std::vector<int32_t> slice;
+    for (int64_t i = positions.begin - start; i < positions.end - start; ++i)
+      slice.push_back(i == 0 ? group(tick).prompt.last() : ids[i - 1]);
+    return slice;
+  };
   Block block = make_block(context_.grid, {start + range.begin, start + range.end}, inputs);
   targets.assign(ids.begin() + (block.mine.begin - start), ids.begin() + (block.mine.end - start));
   return block;

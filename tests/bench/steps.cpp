@@ -61,7 +61,9 @@ void fill_weights(const Parameters& parameters) {
 Group make_group(int64_t prompt, const StepSizes& sizes, int64_t vocab) {
   Numbers numbers;
   Group group{.id = "bench", .prompt = {}, .responses = {}, .line = 1};
-  for (int64_t i = 0; i < prompt; ++i) group.prompt.push_back(numbers.below(vocab));
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < prompt; ++i) ids.push_back(numbers.below(vocab));
+  group.prompt = std::move(ids);
   for (int64_t r = 0; r < sizes.members; ++r) {
     Response response;
     response.id = str("r{}", r);

@@ -13,7 +13,8 @@ namespace {
 class Exchange : public testing::Test {
  protected:
   Block block_of(int64_t tokens, int64_t start = 100) {
-    return make_block(grid_, {start, start + tokens}, std::vector<int32_t>(tokens, 0));
+    return make_block(grid_, {start, start + tokens},
+                      [](Range slice) { return std::vector<int32_t>(slice.size(), 0); });
   }
   // [rows, width], value(row, column) each
   template <class Value>

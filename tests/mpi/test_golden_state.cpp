@@ -47,11 +47,13 @@ TEST_P(GoldenState, HiddenStatesOfPromptAndResponse) {
   const Golden golden(name);
   GoldenRun run(golden, "plain", grid(), type, {});
   const Group& group = *run.groups[0];
-  std::vector<int32_t> ids = group.prompt;
+  std::vector<int32_t> ids = group.prompt.ids({0, group.prompt.size()});
   ids.insert(ids.end(), group.responses[0].ids.begin(), group.responses[0].ids.end() - 1);
   const auto shapes = run.model.decoder.state_shapes(grid());
   SequenceState state(run.context, shapes, 16);
-  const Block block = make_block(grid(), {0, std::ssize(ids)}, ids);
+  const Block block = make_block(grid(), {0, std::ssize(ids)}, [&](Range slice) {
+    return std::vector<int32_t>(ids.begin() + slice.begin, ids.begin() + slice.end);
+  });
   state.open(block.mine.size());
   BlockRecord record;
   const Field x = run.model.decoder.forward({run.context, block, state}, &record);
@@ -90,7 +92,7 @@ TEST_P(GoldenState, BoundaryStateOfTheCapturedPrompt) {
        tick = next_tick(tick, run.plan))
     run.stepper.perform(tick);
   const SequenceState& state = run.stepper.sequence();
-  const int64_t tokens = std::ssize(run.groups[0]->prompt) - 1;
+  const int64_t tokens = run.groups[0]->prompt.size() - 1;
   for (int l = 0; l < state.layer_count(); ++l) {
     const std::string base = str("boundary/{}/", l);
     if (golden.has(base + "keys")) {

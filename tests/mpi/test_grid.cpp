@@ -43,6 +43,14 @@ TEST(Grid, SumIsTheSameOnEveryRank) {
   EXPECT_NEAR(sum, 0.05 * grid.size() * (grid.size() + 1), 1e-12);
 }
 
+TEST(Grid, WholeNumbersAreSummedExactly) {
+  const Grid grid = Grid::world();
+  std::vector<uint64_t> values = {(uint64_t{1} << 60) + 1, ~uint64_t{0}, 0};
+  grid.sum(values);
+  const auto ranks = static_cast<uint64_t>(grid.size());
+  EXPECT_EQ(values, (std::vector<uint64_t>{(ranks << 60) + ranks, ~uint64_t{0} - (ranks - 1), 0}));
+}
+
 TEST(Grid, AnErrorOfOneRankIsThrownOnAll) {
   const Grid grid = Grid::world();
   const int last = grid.size() - 1;

@@ -2,6 +2,7 @@
 // ranks.
 #include "longstraw/policy/metrics.hpp"
 
+#include "longstraw/policy/rollout_lines.hpp"
 #include "reference/golden.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,8 @@ void add_response(StepMetrics& metrics, const reference::Golden& golden, const s
 TEST_P(GoldenObjective, LossesAdvantagesAndRatios) {
   const Grid grid = Grid::world();
   const reference::Golden golden(GetParam());
-  const auto rollouts = load_rollouts(golden.rollouts(), OnBadSample::stop, grid);
+  LineReader reader(golden.rollouts());
+  const auto rollouts = load_rollouts(reader, OnBadSample::stop, grid);
   std::vector<const Group*> groups;
   for (const auto& group : rollouts.groups) groups.push_back(&group);
   for (const auto& o : golden.description().at("objectives")) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "longstraw/sim/optimizer.hpp"
+#include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/weights.hpp"
 #include "reference/golden.hpp"
 #include "reference/step_run.hpp"
@@ -22,7 +23,7 @@ inline ObjectiveSettings objective_of(const nlohmann::json& o) {
 struct GoldenFiles {
   GoldenFiles(const Golden& golden, const Grid& grid)
       : checkpoint(Checkpoint::open(golden.model(), grid)),
-        rollouts(load_rollouts(golden.rollouts(), OnBadSample::stop, grid)) {}
+        rollouts(open_rollouts(golden.rollouts(), OnBadSample::stop, grid)) {}
   std::vector<const Group*> group_pointers() const {
     std::vector<const Group*> all;
     for (const Group& group : rollouts.groups) all.push_back(&group);

@@ -72,7 +72,9 @@ inline std::vector<Group> made_groups(const std::vector<Lengths>& lengths, int64
   for (const Lengths& length : lengths) {
     Group& group = groups.emplace_back();
     group.id = str("g{}", groups.size() - 1);
-    for (int64_t i = 0; i < length.prompt; ++i) group.prompt.push_back(id());
+    std::vector<int32_t> prompt;
+    for (int64_t i = 0; i < length.prompt; ++i) prompt.push_back(id());
+    group.prompt = std::move(prompt);
     for (int64_t n : length.responses) {
       Response& r = group.responses.emplace_back();
       r.id = str("{}r{}", group.id, group.responses.size() - 1);

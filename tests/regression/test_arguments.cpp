@@ -40,8 +40,9 @@ class Arguments : public testing::Test {
 TEST_F(Arguments, HelpIsThereForEveryCommandAndSaidOnce) {
   for (const std::string arguments : {"--help", "", "help", "-h"}) {
     const Outcome outcome = place.succeed(2, arguments);
-    for (const std::string word : {"longstraw run -i", "longstraw score", "inspect", "--version",
-                                   "Exit status: 0 finished, 1 failed, 2 bad deck or arguments"})
+    for (const std::string word :
+         {"longstraw run -i", "longstraw score", "inspect", "convert FROM -o TO", "--version",
+          "Exit status: 0 finished, 1 failed, 2 bad deck or arguments"})
       EXPECT_THAT(outcome.out, HasSubstr(word)) << arguments;
     EXPECT_EQ(outcome.out.find("GRPO"), outcome.out.rfind("GRPO")) << "said by more than one rank";
   }
@@ -49,7 +50,8 @@ TEST_F(Arguments, HelpIsThereForEveryCommandAndSaidOnce) {
       {"run",
        {"-i, --input FILE", "-d, --dir DIR", "-n, --check", "section.key=value", "weights/"}},
       {"score", {"-o, --output FILE", "--as reference", "-n, --check"}},
-      {"inspect", {"PATH", "checkpoint folder", "rollouts file"}}};
+      {"inspect", {"PATH", "checkpoint folder", "rollouts file"}},
+      {"convert", {"FROM -o TO", "-o, --output FILE", "HDF5", "JSON lines", "h5dump -A"}}};
   for (const auto& [command, parts] : words)
     for (const auto& arguments : {command + " --help", command + " -h", "help " + command}) {
       const Outcome outcome = place.succeed(0, arguments);
@@ -66,7 +68,8 @@ TEST_F(Arguments, VersionHasFactsOfTheBuild) {
 }
 
 TEST_F(Arguments, MistakesAreNamed) {
-  expect_bad("train -i deck.ini", {"\"train\"", "no command", "(run, score, verify, inspect)"});
+  expect_bad("train -i deck.ini",
+             {"\"train\"", "no command", "(run, score, verify, inspect, convert)"});
   expect_bad("-i deck.ini", {"\"-i\"", "no command"});
   expect_bad("run", {"run", "no deck", "-i FILE"});
   expect_bad("run -i", {"run", "input"});
@@ -87,6 +90,11 @@ TEST_F(Arguments, MistakesAreNamed) {
   expect_bad("inspect", {"inspect", "one folder or file"});
   expect_bad("inspect deck.ini deck.ini", {"inspect", "one folder or file"});
   expect_bad("inspect nowhere", {"nowhere", "no such file or folder"});
+  expect_bad("convert -o a.h5", {"convert", "one rollouts file"});
+  expect_bad("convert deck.ini", {"convert", "-o FILE"});
+  expect_bad("convert nowhere -o a.h5", {"nowhere", "no such file"});
+  expect_bad("convert deck.ini -o deck.ini", {"deck.ini", "exists"});
+  expect_bad("convert deck.ini -o a.h5 -i deck.ini", {"convert", "-i"});
 }
 
 TEST_F(Arguments, DecksThatCannotBeReadAreRefused) {

@@ -85,7 +85,7 @@ TEST(Advantages, ExtremeRewardsAreFiniteOrRefused) {
   EXPECT_NEAR(a[1], -std::sqrt(0.5), rounding);
   for (const auto& rewards : {std::vector<double>{1e308, 1e308, -1e308}, {1e200, -1e200}}) {
     const Rollouts rollouts{.file = "r.jsonl", .groups = {group_with(rewards)}};
-    expect_parts(refusal_of([&] { check_rollouts(rollouts, settings, 10); }).message,
+    expect_parts(refusal_of([&] { check_rollouts(rollouts, settings, 10, Grid::world()); }).message,
                  {"r.jsonl line 3", "group g", "response r0", "not finite"});
   }
 }
@@ -95,17 +95,17 @@ TEST(Advantages, GivenOnesAreUsedAsTheyAre) {
   settings.advantages = Advantages::given;
   Rollouts rollouts{.file = "r.jsonl", .groups = {group_with({1, 1})}};
   rollouts.groups[0].responses[0].advantage = 0.75;
-  expect_parts(refusal_of([&] { check_rollouts(rollouts, settings, 10); }).message,
+  expect_parts(refusal_of([&] { check_rollouts(rollouts, settings, 10, Grid::world()); }).message,
                {"response r1", "advantage is missing", "advantages = given"});
   rollouts.groups[0].responses[1].advantage = -3;
-  EXPECT_NO_THROW(check_rollouts(rollouts, settings, 10));
+  EXPECT_NO_THROW(check_rollouts(rollouts, settings, 10, Grid::world()));
   EXPECT_EQ(group_advantages(rollouts.groups[0], settings), (std::vector<double>{0.75, -3}));
 }
 
 TEST(CheckRollouts, NamesWhatTheObjectiveNeeds) {
   Rollouts rollouts{.file = "r.jsonl", .groups = {group_with({0, 1})}};
   const auto message = [&](const ObjectiveSettings& settings, int64_t vocab = 10) {
-    return refusal_of([&] { check_rollouts(rollouts, settings, vocab); }).message;
+    return refusal_of([&] { check_rollouts(rollouts, settings, vocab, Grid::world()); }).message;
   };
   ObjectiveSettings plain, given, reference, corrected;
   given.old_logprobs = OldLogprobs::given;

@@ -1,5 +1,6 @@
 #include "longstraw/policy/rollouts.hpp"
 
+#include "longstraw/policy/non_numbers.hpp"
 #include "longstraw/policy/rollout_lines.hpp"
 #include "reference/golden.hpp"
 #include "support/errors.hpp"
@@ -9,6 +10,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 namespace longstraw {
 namespace {
@@ -17,11 +19,16 @@ using support::expect_parts;
 using support::Refusal;
 using support::refusal_of;
 
+Rollouts loaded(const std::string& path, OnBadSample on_bad_sample = OnBadSample::stop) {
+  LineReader reader(path);
+  return load_rollouts(reader, on_bad_sample, Grid::world());
+}
+
 class RolloutsFile : public testing::Test {
  protected:
   Rollouts load(const std::string& text, OnBadSample on_bad_sample = OnBadSample::stop) {
     support::put(path_, text);
-    return load_rollouts(path_, on_bad_sample, Grid::world());
+    return loaded(path_, on_bad_sample);
   }
   Refusal refusal(const std::string& text, OnBadSample on_bad_sample = OnBadSample::stop) {
     return refusal_of([&] { load(text, on_bad_sample); });
@@ -51,7 +58,7 @@ TEST_F(RolloutsFile, ReadsEveryField) {
   EXPECT_EQ(group.id, "7");
   EXPECT_EQ(group.line, 1);
   EXPECT_EQ(rollouts.groups[1].line, 3);
-  EXPECT_EQ(group.prompt, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(group.prompt.ids({0, 3}), (std::vector<int32_t>{5, 6, 7}));
   const Response& a = group.responses.at(0);
   EXPECT_EQ(a.ids, (std::vector<int32_t>{1, 2147483647}));
   EXPECT_EQ(a.reward, -0.5);
@@ -133,9 +140,7 @@ TEST_F(RolloutsFile, FaultsOfALineAlwaysStop) {
       expect_parts(refusal("\n" + line + "\n", mode).message, {path_ + " line 2", part});
   expect_parts(refusal("").message, {path_, "no group"});
   expect_parts(refusal(" \n\n").message, {path_, "no group"});
-  expect_parts(refusal_of([&] {
-                 load_rollouts(folder_ / "none", OnBadSample::stop, Grid::world());
-               }).message,
+  expect_parts(refusal_of([&] { loaded(folder_ / "none"); }).message,
                {folder_ / "none", "[rollouts] file"});
 }
 
@@ -173,15 +178,16 @@ TEST_F(RolloutsFile, DuplicatesAreRefused) {
 // Trial 18.
 TEST_F(RolloutsFile, IdsBeyondTheVocabularyAreNamed) {
   auto rollouts = load(with(R"("ids": [1, 9], "reward": 1)"));
-  EXPECT_NO_THROW(check_token_ids(rollouts, 10));
+  EXPECT_NO_THROW(check_token_ids(rollouts, 10, Grid::world()));
   expect_parts(
-      refusal_of([&] { check_token_ids(rollouts, 9); }).message,
+      refusal_of([&] { check_token_ids(rollouts, 9, Grid::world()); }).message,
       {path_ + " line 1", "group g0", "response g0b", "ids[1]", "token id 9", "vocabulary of 9"});
-  rollouts.groups[0].prompt[1] = 50;
-  expect_parts(refusal_of([&] { check_token_ids(rollouts, 10); }).message,
+  rollouts.groups[0].prompt = {1, 50};
+  expect_parts(refusal_of([&] { check_token_ids(rollouts, 10, Grid::world()); }).message,
                {"group g0: prompt[1]", "50"});
-  rollouts.groups[0].prompt[1] = -1;
-  expect_parts(refusal_of([&] { check_token_ids(rollouts, 10); }).message, {"prompt[1]", "-1"});
+  rollouts.groups[0].prompt = {1, -1};
+  expect_parts(refusal_of([&] { check_token_ids(rollouts, 10, Grid::world()); }).message,
+               {"prompt[1]", "-1"});
 }
 
 TEST(RolloutLines, NonNumbersAreQuotedOutsideTextOnly) {
@@ -213,7 +219,7 @@ TEST(RolloutLines, AnyDamageIsAnErrorOrNone) {
     }
     std::vector<std::string> faults;
     try {
-      const Group group = parse_group(text, {"f", 1}, faults);
+      const Group group = parse_group(parse_line(text, {"f", 1}), faults);
       for (const auto& response : group.responses) EXPECT_TRUE(std::isfinite(response.reward));
     } catch (const Error&) {
       ++refused;
@@ -223,48 +229,34 @@ TEST(RolloutLines, AnyDamageIsAnErrorOrNone) {
   EXPECT_LT(refused, 20'000);
 }
 
-TEST_F(RolloutsFile, ScoresAreAddedAndTheRestIsCarriedThrough) {
-  const std::string text =
-      R"({"z": {"deep": [1.5, null]}, "id": 7, "prompt": [5], "responses": [)"
-      R"({"id": "a", "ids": [1, 2],)"
-      R"( "reward": 0.1, "mine": "é", "logprobs": [-9, -9]}, {"id": 8, "ids": [3], "reward": 1}]})"
-      "\n\n"
-      R"({"id": "h", "prompt": [6], "responses": [{"id": "b", "ids": [1], "reward": 1}]})"
-      "\n";
-  support::put(path_, text);
-  const std::string out = folder_ / "out.jsonl";
-  const double third = -1.0 / 3, tiny = -4.9e-324;
-  write_scored(path_, out, "ref_logprobs", {{"a", {third, tiny}}, {"8", {-0.1}}});
-  EXPECT_EQ(
-      support::get(out),
-      R"({"z":{"deep":[1.5,null]},"id":7,"prompt":[5],"responses":[{"id":"a","ids":[1,2],)"
-      R"("reward":0.1,"mine":"é","logprobs":[-9,-9],"ref_logprobs":[-0.3333333333333333,-5e-324]},)"
-      R"({"id":8,"ids":[3],"reward":1,"ref_logprobs":[-0.1]}]})"
-      "\n"
-      R"({"id":"h","prompt":[6],"responses":[{"id":"b","ids":[1],"reward":1}]})"
-      "\n");
-  const auto again = load_rollouts(out, OnBadSample::stop, Grid::world());
-  EXPECT_EQ(again.groups[0].responses[0].ref_logprobs, (std::vector<double>{third, tiny}));
-  write_scored(path_, out, "logprobs", {{"a", {-1, -2}}});
-  EXPECT_EQ(load_rollouts(out, OnBadSample::stop, Grid::world()).groups[0].responses[0].logprobs,
-            (std::vector<double>{-1, -2}));
-  expect_parts(refusal_of([&] { write_scored(path_, folder_ / "no/out", "logprobs", {}); }).message,
-               {folder_ / "no/out"});
+// A prompt in memory and one that is read when it is asked for.
+TEST(Prompts, AreTheSameFromMemoryAndFromAFile) {
+  const std::vector<int32_t> file = {9, 8, 7, 6, 5, 4};
+  int64_t most = 0;
+  const Prompt read({1, 5}, [&](int64_t begin, std::span<int32_t> to) {
+    most = std::max(most, std::ssize(to));
+    std::copy_n(file.begin() + begin, to.size(), to.begin());
+  });
+  const Prompt held = {8, 7, 6, 5};
+  for (const Prompt& prompt : {read, held}) {
+    EXPECT_EQ(prompt.size(), 4);
+    EXPECT_EQ(prompt.last(), 5);
+    EXPECT_EQ(prompt.ids({1, 3}), (std::vector<int32_t>{7, 6}));
+    EXPECT_TRUE(prompt.ids({4, 4}).empty());
+  }
+  EXPECT_EQ(most, 2);
+  EXPECT_TRUE(read.held().empty());
 }
 
-TEST_F(RolloutsFile, NonNumbersAreCarriedThroughAsTheyAre) {
-  support::put(path_, R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],)"
-                      R"("reward":1,"t":"NaN \" NaN\u0001"},{"id":"b","ids":[1],"reward":1e999,)"
-                      R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
-                      "\n");
-  const std::string out = folder_ / "out.jsonl";
-  EXPECT_EQ(load_rollouts(path_, OnBadSample::drop, Grid::world()).dropped_responses, 1);
-  write_scored(path_, out, "logprobs", {{"a", {-1}}});
-  EXPECT_EQ(support::get(out),
-            R"({"id":"g","value":NaN,"prompt":[5],"responses":[{"id":"a","ids":[1],"reward":1,)"
-            R"("t":"NaN \" NaN\u0001","logprobs":[-1.0]},{"id":"b","ids":[1],"reward":1e999,)"
-            R"("m":[-Infinity,Infinity,0.5,"1e999"]}]})"
-            "\n");
+TEST(Prompts, HashesTellThemApart) {
+  const auto hashes = [](std::initializer_list<Prompt> prompts) {
+    Rollouts rollouts;
+    for (const Prompt& prompt : prompts) rollouts.groups.emplace_back().prompt = prompt;
+    return prompt_hashes(rollouts, Grid::world());
+  };
+  const auto found = hashes({{1, 2}, {2, 1}, {1, 2, 0}, {0, 1, 2}, {1, 2}});
+  EXPECT_EQ(found[0], found[4]);
+  EXPECT_EQ(std::set(found.begin(), found.end()).size(), 4u);
 }
 
 TEST(RolloutSettings, AreReadFromTheDeck) {
@@ -284,9 +276,9 @@ TEST(RolloutSettings, AreReadFromTheDeck) {
 
 TEST(Rollouts, GoldenCasesLoad) {
   const reference::Golden golden("hybrid_tied_bf16");
-  const auto rollouts = load_rollouts(golden.rollouts(), OnBadSample::stop, Grid::world());
+  const auto rollouts = loaded(golden.rollouts());
   ASSERT_EQ(rollouts.groups.size(), 2u);
-  EXPECT_EQ(std::ssize(rollouts.groups[0].prompt), 97);
+  EXPECT_EQ(rollouts.groups[0].prompt.size(), 97);
   EXPECT_EQ(rollouts.groups[1].responses[1].ids.size(), 9u);
 }
 

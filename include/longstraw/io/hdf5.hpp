@@ -85,4 +85,9 @@ bool has_attribute(hid_t object, const std::string& name);
 std::string read_attribute(hid_t object, const std::string& name);
 int64_t read_integer_attribute(hid_t object, const std::string& name);
 
+Group create_group(const File& file, const std::string& path);
+
+/// Whether the regular file `path` begins as HDF5 files do.
+bool is_hdf5(const std::string& path);
+
 }  // namespace longstraw::h5

@@ -5,7 +5,7 @@
 #include "longstraw/core/split.hpp"
 
 #include <cstdint>
-#include <span>
+#include <functional>
 #include <vector>
 
 namespace longstraw {
@@ -22,7 +22,10 @@ struct Block {
   int64_t tokens() const { return positions.size(); }
 };
 
-/// The block at `positions` of a sequence; `ids` are those of the whole block.
-Block make_block(const Grid& grid, Range positions, std::span<const int32_t> ids);
+/// Input tokens at some positions of a sequence.
+using IdsAt = std::function<std::vector<int32_t>(Range positions)>;
+
+/// The block at `positions` of a sequence; asks for the input tokens of this rank's slice only.
+Block make_block(const Grid& grid, Range positions, const IdsAt& ids_at);
 
 }  // namespace longstraw

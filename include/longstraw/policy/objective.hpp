@@ -58,8 +58,10 @@ ObjectiveSettings read_objective(Deck& deck);
 
 /// Refuses rollouts that this objective or a vocabulary of `vocab` ids cannot work with: token ids
 /// outside it, log-probabilities, reference ones or advantages that are needed and missing,
-/// advantages that are not finite. Names file, line, group and response.
-void check_rollouts(const Rollouts& rollouts, const ObjectiveSettings& settings, int64_t vocab);
+/// advantages that are not finite. Names file, line, group and response. For all ranks of `grid` at
+/// once, inside `agree`: see `check_token_ids`.
+void check_rollouts(const Rollouts& rollouts, const ObjectiveSettings& settings, int64_t vocab,
+                    const Grid& grid);
 
 /// Advantages of a group's responses: given ones, or r - mean(r), with norm_adv_by_std divided by
 /// (sample standard deviation + 1e-6). Exactly zero when all rewards are equal and for a group of

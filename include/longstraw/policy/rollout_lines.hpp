@@ -1,26 +1,41 @@
-// One line of a rollouts file: JSON to a group. Files and duties between lines are rollouts.hpp's.
+// Rollouts as JSON lines: a group a line.
 #pragma once
 
-#include "longstraw/policy/rollouts.hpp"
+#include "longstraw/policy/group_json.hpp"
 
+#include <fstream>
+#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace longstraw {
 
-struct LinePlace {
-  std::string file;
-  int64_t line = 0;
+/// Opens the file when the first group is asked for.
+class LineReader : public GroupReader {
+ public:
+  using GroupReader::GroupReader;
+  std::optional<RawGroup> next() override;
+
+ private:
+  std::ifstream stream_;
+  int64_t line_ = 0;
 };
 
-/// The group in `text`. A response with a fault of its own is left out and its fault added to
-/// `faults`; any other fault throws. Both name file, line, group, response, field and position.
-Group parse_group(const std::string& text, const LinePlace& place,
-                  std::vector<std::string>& faults);
+/// Writes path.tmp, which becomes `path` when it is finished and is removed otherwise. Numbers have
+/// full precision.
+class LineWriter : public GroupWriter {
+ public:
+  explicit LineWriter(const std::string& path);
+  ~LineWriter() override;
+  void put(const RawGroup& group) override;
+  void finish() override;
 
-/// `text` with NaN, Infinity and -Infinity, which some writers put where JSON has no word for them,
-/// and numbers beyond every type (1e999) as JSON strings that start with `mark`.
-std::string with_quoted_non_numbers(const std::string& text, std::string_view mark = "");
+ private:
+  void put_prompt(const Prompt& prompt);
+  std::string path_;
+  std::ofstream stream_;
+};
+
+/// The group in the line `text`; errors name `place`.
+RawGroup parse_line(const std::string& text, const LinePlace& place);
 
 }  // namespace longstraw

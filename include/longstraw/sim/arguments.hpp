@@ -9,7 +9,7 @@
 
 namespace longstraw {
 
-enum class Command { help, version, run, score, verify, inspect };
+enum class Command { help, version, run, score, verify, inspect, convert };
 /// What the scores of `score` are called in the rollouts it writes.
 enum class ScoreAs { policy, reference };
 
@@ -21,11 +21,11 @@ struct Arguments {
   std::string folder;                  ///< run: -d
   RestartRequest restart;              ///< run: -r, --force
   bool check_only = false;             ///< -n
-  std::string output;                  ///< score, verify: -o
+  std::string output;                  ///< score, verify, convert: -o
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as
   int64_t directions = 2;              ///< verify: --directions
   std::string against;                 ///< verify: --against
-  std::string target;                  ///< inspect
+  std::string target;                  ///< inspect, convert
 };
 
 /// Throws `Error` of status 2 for what it does not understand, the same on every rank.
