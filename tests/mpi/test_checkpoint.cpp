@@ -222,7 +222,7 @@ TEST_F(CheckpointFolder, DamagedFilesAreRefused) {
   expect_parts(header(std::string(3000, '[') + std::string(3000, ']')), {"nested"});
   const std::string f32 = R"("dtype": "F32", "shape": [1], "data_offsets": )";
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"a\": {" + f32 + "[4, 8]}}"),
-               {"tensor a is listed twice"});
+               {"key \"a\" is given twice"});
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"b\": {" + f32 + "[2, 6]}}", 6),
                {"tensor b overlaps"});
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"b\": {" + f32 + "[6, 10]}}", 10),
