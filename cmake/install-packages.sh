@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what cmake/packages.txt lists, where something of it is missing (Debian 12, as root).
+# Arguments name further lists beside it, such as packages-tests.txt: what only the tests need.
 set -euo pipefail
 cd "$(dirname "$0")"
-mapfile -t packages < packages.txt
+mapfile -t packages < <(cat packages.txt "$@")
 
 missing() {
   for package in "${packages[@]}"; do
@@ -11,7 +12,7 @@ missing() {
 }
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "install-packages: this is no Debian system: install by its own means what cmake/packages.txt names" >&2
+  echo "install-packages: this is no Debian system: install by its own means what these lists in cmake name: packages.txt $*" >&2
   exit 1
 fi
 mapfile -t absent < <(missing)

@@ -27,17 +27,19 @@ void check_attribute(const h5::Attribute& attribute, const h5::Type& type,
           "attribute {} is neither a text nor a whole number{}", name, damaged);
 }
 
-// Elements of an array; with `first_row` more rows before it, which count within 64 bits too.
+// Elements of an array. They count within 64 bits in whatever order extents are multiplied, and
+// with `first_row` more rows before them.
 int64_t elements_of(const std::vector<int64_t>& extents, int64_t first_row,
                     const std::string& path) {
-  int64_t elements = 1, before = 0;
+  int64_t elements = 1, largest = 1, before = first_row;
   bool fits = first_row >= 0;
-  for (size_t d = extents.size(); d-- > 0 && fits;) {
-    fits = extents[d] >= 0;
-    if (d == 0) fits = fits && !__builtin_mul_overflow(elements, first_row, &before);
-    fits = fits && !__builtin_mul_overflow(elements, extents[d], &elements);
+  for (size_t d = 0; d < extents.size() && fits; ++d) {
+    fits = extents[d] >= 0 &&
+           !__builtin_mul_overflow(largest, std::max<int64_t>(extents[d], 1), &largest) &&
+           (d == 0 || !__builtin_mul_overflow(before, std::max<int64_t>(extents[d], 1), &before));
+    if (fits) elements *= extents[d];
   }
-  fits = fits && !__builtin_add_overflow(elements, before, &before);
+  fits = fits && !__builtin_add_overflow(largest, before, &before);
   require(fits, "dataset {} has extents [{}] from row {} on{}", path, fmt::join(extents, ", "),
           first_row, damaged);
   return elements;
