@@ -11,6 +11,7 @@ add_library(longstraw_hdf5 INTERFACE)
 target_include_directories(longstraw_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_link_libraries(longstraw_hdf5 INTERFACE ${HDF5_LIBRARIES} MPI::MPI_CXX)
 
+find_package(Threads REQUIRED)
 find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)

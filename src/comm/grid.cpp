@@ -57,9 +57,13 @@ Grid::Grid(MPI_Comm comm) : comm_(comm) {
   nodes_ = count_nodes(comm);
 }
 
-void Grid::barrier() const { check_mpi(MPI_Barrier(comm_), "MPI_Barrier"); }
+void Grid::barrier() const {
+  const Activity::Collective here(*activity_, "barrier");
+  check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+}
 
 void Grid::broadcast(void* data, int64_t bytes, int root) const {
+  const Activity::Collective here(*activity_, "broadcast");
   auto* at = static_cast<std::byte*>(data);
   for (int64_t done = 0; done < bytes; done += largest_message) {
     const int part = static_cast<int>(std::min(bytes - done, largest_message));
@@ -77,6 +81,7 @@ std::string Grid::broadcast(std::string text, int root) const {
 
 void Grid::all_to_all(void* to, std::span<const int64_t> receive, const void* from,
                       std::span<const int64_t> send) const {
+  const Activity::Collective here(*activity_, "all-to-all");
   LONGSTRAW_ASSERT(std::ssize(receive) == size_ && std::ssize(send) == size_);
   const auto in = offsets_of(receive), out = offsets_of(send);
   auto* destination = static_cast<std::byte*>(to);
@@ -95,6 +100,7 @@ void Grid::all_to_all(void* to, std::span<const int64_t> receive, const void* fr
 
 void Grid::all_gather_rows(const Tensor& to, const Tensor& from,
                            std::span<const int64_t> rows) const {
+  const Activity::Collective here(*activity_, "gathering of rows");
   LONGSTRAW_ASSERT(to.contiguous() && from.contiguous() && from.extent(0) == rows[rank_]);
   const int64_t row_bytes = from.row_size() * size_of(from.type());
   std::vector<int64_t> bytes(rows.begin(), rows.end());
@@ -113,6 +119,7 @@ void Grid::all_gather_rows(const Tensor& to, const Tensor& from,
 }
 
 void Grid::sum(std::span<double> values) const {
+  const Activity::Collective here(*activity_, "sum");
   // What all ranks send is one call's message on each of them.
   const int64_t most = largest_message / (int64_t{sizeof(double)} * size_);
   if (std::ssize(values) > most) {
@@ -136,6 +143,7 @@ double Grid::sum(double value) const {
 }
 
 void Grid::sum(std::span<uint64_t> values) const {
+  const Activity::Collective here(*activity_, "sum");
   constexpr int64_t most = largest_message / int64_t{sizeof(uint64_t)};
   for (int64_t begin = 0; begin < std::ssize(values); begin += most) {
     const auto part = values.subspan(begin, std::min(most, std::ssize(values) - begin));
@@ -151,12 +159,14 @@ double Grid::max(double value) const {
 }
 
 int64_t Grid::max(int64_t value) const {
+  const Activity::Collective here(*activity_, "maximum");
   int64_t largest = 0;
   check_mpi(MPI_Allreduce(&value, &largest, 1, MPI_INT64_T, MPI_MAX, comm_), "MPI_Allreduce");
   return largest;
 }
 
 std::vector<double> Grid::gather(double value) const {
+  const Activity::Collective here(*activity_, "gathering of a number");
   std::vector<double> all(size_);
   check_mpi(MPI_Allgather(&value, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE, comm_),
             "MPI_Allgather");

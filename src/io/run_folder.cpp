@@ -1,7 +1,9 @@
 #include "longstraw/io/run_folder.hpp"
 
 #include "longstraw/io/file.hpp"
+#include "longstraw/io/hdf5.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -19,6 +21,24 @@ fs::path existing_parent(fs::path path) {
   std::error_code failed;
   while (!fs::exists(path, failed) && path.has_relative_path()) path = path.parent_path();
   return path;
+}
+
+// Some file systems have no locks, and HDF5 will not open a file there unless it is told to.
+void check_hdf5(const std::string& folder) {
+  const std::string file = folder + "/.longstraw-probe.h5";
+  std::error_code ignored;
+  try {
+    { const auto made = h5::create_file(file); }
+    const auto opened = h5::open_file(file);
+  } catch (const Error& error) {
+    fs::remove(file, ignored);
+    const char* locking = std::getenv("HDF5_USE_FILE_LOCKING");
+    throw Error(
+        str("HDF5 cannot work there: {}; HDF5_USE_FILE_LOCKING is {}, FALSE keeps it from "
+            "locking files",
+            error.what(), locking == nullptr ? "not set" : locking));
+  }
+  fs::remove(file, ignored);
 }
 
 // Whether the deck at `path` is what an earlier run left, which came to nothing.
@@ -47,6 +67,7 @@ void check_here(const std::string& path, RunFolder::Earlier earlier) {
           str("run folder {}: {} is no folder - choose another with -d", path, parent.string()), 2);
   try {
     check_writable(parent.string());
+    check_hdf5(parent.string());
   } catch (const Error& error) {
     throw Error(str("run folder {}: {} - choose another with -d", path, error.what()), 2);
   }
@@ -56,7 +77,10 @@ void check_here(const std::string& path, RunFolder::Earlier earlier) {
 
 void RunFolder::check(const std::string& path, Earlier earlier, const Grid& grid) {
   agree(grid, [&] {
-    if (grid.rank() == 0) check_here(fs::absolute(path).lexically_normal().string(), earlier);
+    if (grid.rank() != 0) return;
+    const std::string folder = fs::absolute(path).lexically_normal().string();
+    FolderLock::check(folder);
+    check_here(folder, earlier);
   });
 }
 
@@ -81,12 +105,14 @@ RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   agree(grid, [&] {
     if (grid.rank() != 0) return;
+    FolderLock::check(path_);
     check_here(path_, earlier);
     std::error_code failed;
     fs::create_directories(path_, failed);
     require(!failed,
             str("cannot make run folder {} ({}) - choose another with -d", path_, failed.message()),
             2);
+    lock_ = std::make_unique<FolderLock>(path_);
     check_here(path_, earlier);
     write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });

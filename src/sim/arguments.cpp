@@ -2,6 +2,7 @@
 
 #include "longstraw/core/check.hpp"
 #include "longstraw/core/version.hpp"
+#include "longstraw/sim/time_limit.hpp"
 
 #include <boost/program_options.hpp>
 
@@ -29,8 +30,8 @@ Exit status: 0 finished, 1 failed, 2 bad deck or arguments, 3 stopped in time wi
 a good dump: submit again.)";
 
 constexpr const char* run_help =
-    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-r auto|latest|FILE] [-n]
-           [section.key=value ...]
+    R"(mpirun -n N longstraw run -i deck.ini [-d DIR] [-r auto|latest|FILE]
+           [-t HH:MM:SS] [-n] [section.key=value ...]
 
 Takes the checkpoint and the rollouts that the deck names through all steps and
 writes to DIR: weights/ (a Hugging Face folder like the checkpoint), history.jsonl
@@ -44,8 +45,16 @@ writes to DIR: weights/ (a Hugging Face folder like the checkpoint), history.jso
                 FILE       from this dump
   --force            go on although the deck or the rollouts give the run another
                      meaning (from dumps between two steps)
+  -t, --time HH:MM:SS
+                     stop in time, with a dump: counted from the start of the Slurm job,
+                     else of the program (also D-HH:MM:SS, MM:SS, or minutes). The end
+                     of the Slurm job is heeded without it
   -n, --check        check everything that can be found without computing, and stop
   section.key=value  replaces what the deck says
+
+A run also stops at its next tick, dumps, and ends with status 3 on SIGTERM, SIGINT,
+SIGUSR1 or SIGUSR2 to any one rank (a second signal ends it at once, without a dump)
+and when a file named stop appears in DIR. mpirun passes SIGUSR1 and SIGUSR2 on.
 
 Any number of ranks gives the same result up to rounding; the same number, the
 same bits. First try:  mpirun -n 2 longstraw run -i input/recall.ini)";
@@ -132,7 +141,7 @@ po::options_description options_of(const std::string& command) {
   add("input,i", po::value<std::string>())("check,n", "");
   if (command == "run")
     add("dir,d", po::value<std::string>()->default_value("run"))(
-        "restart,r", po::value<std::string>())("force", "");
+        "restart,r", po::value<std::string>())("force", "")("time,t", po::value<std::string>());
   if (command == "score")
     add("output,o", po::value<std::string>())("as",
                                               po::value<std::string>()->default_value("policy"));
@@ -189,8 +198,17 @@ void take_deck_arguments(Arguments& arguments, const std::string& command,
   }
 }
 
+int64_t time_limit(const std::string& text) {
+  try {
+    return parse_duration(text);
+  } catch (const Error& error) {
+    refuse(str("longstraw run: -t {}", error.what()));
+  }
+}
+
 void take_run_arguments(Arguments& arguments, const po::variables_map& map) {
   arguments.folder = map["dir"].as<std::string>();
+  if (map.contains("time")) arguments.time_limit = time_limit(map["time"].as<std::string>());
   arguments.restart.force = map.contains("force");
   if (!map.contains("restart")) {
     if (arguments.restart.force) refuse("longstraw run: --force is for a restart (-r)");

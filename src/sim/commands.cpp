@@ -110,6 +110,9 @@ int64_t output_bytes(const Problem& problem) {
 
 // A command on a deck's checkpoint and rollouts.
 int deck_command(const Arguments& arguments, const Grid& grid) {
+  // From now on, since opening and loading may take long.
+  std::optional<Signals> signals;
+  if (arguments.command == Command::run && !arguments.check_only) signals.emplace();
   Deck deck = read_deck(arguments, grid);
   std::optional<Settings> settings;
   agree(grid, [&] {
@@ -122,7 +125,8 @@ int deck_command(const Arguments& arguments, const Grid& grid) {
   problem.deck = deck.completed();
   if (arguments.command == Command::score) return score_command(arguments, problem, grid);
   if (arguments.command == Command::verify) return verify_command(arguments, problem, grid);
-  const RunOptions options{.folder = arguments.folder, .restart = arguments.restart};
+  const RunOptions options{
+      .folder = arguments.folder, .restart = arguments.restart, .time_limit = arguments.time_limit};
   RunFolder::check_room(arguments.folder, output_bytes(problem), grid);
   if (arguments.check_only) {
     check_run(problem, options, grid);
@@ -130,7 +134,7 @@ int deck_command(const Arguments& arguments, const Grid& grid) {
     log(Level::info, "checked: this run can start; nothing was written");
     return 0;
   }
-  return static_cast<int>(run(problem, options, grid));
+  return static_cast<int>(run(problem, options, *signals, grid));
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "longstraw/sim/run.hpp"
 
+#include "longstraw/comm/watchdog.hpp"
 #include "longstraw/core/log.hpp"
 #include "longstraw/core/version.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/gradients.hpp"
 #include "longstraw/io/history.hpp"
 #include "longstraw/io/run_folder.hpp"
+#include "longstraw/sim/clock.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/weights.hpp"
 
@@ -25,13 +27,16 @@ std::string nonfinite_text(const StepReport& report) {
              id.empty() ? "in the sum of all responses only" : "first seen at response " + id);
 }
 
+// Of a dump, before one was written and timed: bytes a second of a rank.
+constexpr double guessed_dump_rate = 2e8;
+
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
  public:
   /// At its first tick, with the checkpoint's weights, or where `dump` left it.
   Run(const Problem& problem, const Grid& grid, DumpReader* dump = nullptr);
 
-  RunResult run(const RunFolder& folder, DumpFolder& dumps);
+  RunResult run(const RunFolder& folder, DumpFolder& dumps, Clock& clock);
   Scores score();
   /// Where it is, for people.
   std::string place() const;
@@ -42,6 +47,8 @@ class Run {
   std::vector<const Group*> groups_of(int64_t step) const;
   double work(int64_t from_step) const;
   double work_done() const;
+  double work_of(const Tick& tick) const;
+  double dump_seconds() const;
   void begin_step(int64_t step);
   void perform(const Tick& tick);
   void update(int64_t step);
@@ -51,6 +58,7 @@ class Run {
   void fields(DumpFields& fields);
   bool dump_is_due() const;
   bool write_dump(DumpFolder& dumps);
+  RunResult stop(DumpFolder& dumps, const std::string& reason);
   void write_gradient(const RunFolder& folder, int64_t step);
   void write_weights(const RunFolder& folder);
 
@@ -72,6 +80,8 @@ class Run {
   std::string history_;  // lines of the steps before, on rank 0
   Progress progress_;
   Timer since_dump_;
+  double longest_dump_ = 0;  // seconds
+  int64_t dumped_ticks_ = -1;
 };
 
 Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
@@ -84,6 +94,7 @@ Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
       steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
       identity_(identity_of(problem, grid)),
       progress_(work(0), on_terminal() && grid.rank() == 0) {
+  grid.activity().enter("loading weights");
   if (dump == nullptr) {
     load_weights(problem.checkpoint, parameters_, grid);
     go_to_step(0);
@@ -114,8 +125,12 @@ double Run::work_done() const {
   double done = work(0) - work(next_.step);
   if (finished()) return done;
   for (Tick tick = first_tick(next_.step, plan_); tick != next_; tick = next_tick(tick, plan_))
-    done += Progress::cost(tick.kind) * static_cast<double>(stepper_.tokens(tick));
+    done += work_of(tick);
   return done;
+}
+
+double Run::work_of(const Tick& tick) const {
+  return Progress::cost(tick.kind) * static_cast<double>(stepper_.tokens(tick));
 }
 
 std::string Run::place() const {
@@ -133,6 +148,8 @@ void Run::begin_step(int64_t step) {
 
 void Run::perform(const Tick& tick) {
   const Timer timer;
+  grid_.activity().enter(str("step {}/{}, {} of group {}, block {}", tick.step + 1, steps(),
+                             name_of(tick.kind), tick.group, tick.block));
   if (tick.kind == TickKind::update)
     update(tick.step);
   else
@@ -203,6 +220,7 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
 }
 
 void Run::write_weights(const RunFolder& folder) {
+  grid_.activity().enter("writing the weights");
   save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
   // How they came about, beside them.
   const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
@@ -277,25 +295,51 @@ bool Run::dump_is_due() const {
 bool Run::write_dump(DumpFolder& dumps) {
   const Timer timer;
   bool written = true;
+  grid_.activity().enter("writing a dump, " + place());
   try {
     const int64_t bytes = dumps.write(ticks_, problem_.settings.dump.keep,
                                       [&](DumpFields& fields) { this->fields(fields); });
     log(Level::info, "dump {} ({}, {}): {}", ticks_, bytes_text(static_cast<double>(bytes)),
         seconds_text(timer.seconds()), place());
+    dumped_ticks_ = ticks_;
   } catch (const Error& error) {
     if (!error.everywhere()) throw;
     log(Level::warning, "no dump: {}", error.what());
     written = false;
   }
   since_dump_ = Timer();
+  longest_dump_ = std::max(longest_dump_, timer.seconds());
   report_.seconds.dump += timer.seconds();
   return written;
 }
 
-RunResult Run::run(const RunFolder& folder, DumpFolder& dumps) {
+double Run::dump_seconds() const {
+  if (longest_dump_ > 0) return longest_dump_;
+  return static_cast<double>(ledger_.total().current) / guessed_dump_rate;
+}
+
+RunResult Run::stop(DumpFolder& dumps, const std::string& reason) {
+  progress_.clear();
+  const bool dumped =
+      dumped_ticks_ == ticks_ ||
+      (problem_.settings.dump.at_exit ? write_dump(dumps) : dumps.latest().has_value());
+  if (dumped)
+    log(Level::info, "stopped    {}; the same with -r auto goes on from {}/latest", reason,
+        dumps.path());
+  else if (grid_.rank() == 0)
+    log(Level::error, "stopped ({}) without a dump of this moment - see above, and dump.at_exit",
+        reason);
+  return dumped ? RunResult::stopped : RunResult::failed;
+}
+
+RunResult Run::run(const RunFolder& folder, DumpFolder& dumps, Clock& clock) {
   History history(folder.history(), history_, grid_);
   while (!finished()) {
+    if (const auto reason = clock.verdict(work_of(next_), dump_seconds()))
+      return stop(dumps, *reason);
+    const Timer timer;
     perform(next_);
+    clock.did(work_of(next_), timer.seconds());
     if (next_.kind == TickKind::update) {
       finish_step(folder, history);
       history_ = history.text();
@@ -365,8 +409,11 @@ void check_run(const Problem& problem, const RunOptions& options, const Grid& gr
     open_dump(*path, problem, options, grid);
 }
 
-RunResult run(const Problem& problem, const RunOptions& options, const Grid& grid) {
+RunResult run(const Problem& problem, const RunOptions& options, const Signals& signals,
+              const Grid& grid) {
   const RunFolder files(options.folder, earlier(options), problem.deck, grid);
+  const Watchdog watchdog(grid, files.path(), problem.settings.watchdog_seconds);
+  Clock clock(grid, signals, files.path(), options.time_limit);
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
   DumpFolder dumps(files.dumps(), grid);
@@ -388,7 +435,8 @@ RunResult run(const Problem& problem, const RunOptions& options, const Grid& gri
     log(Level::info, "finished already: {} is there", files.origin());
     return RunResult::finished;
   }
-  const RunResult result = run.run(files, dumps);
+  const RunResult result = run.run(files, dumps, clock);
+  if (result == RunResult::stopped) return result;
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
       files.path());
   return result;

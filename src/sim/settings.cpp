@@ -48,6 +48,7 @@ Settings read_settings(Deck& deck) {
   s.dump.every_seconds = deck.get_in("dump.every_seconds", s.dump.every_seconds, 0.0, 1e9);
   s.dump.at_exit = deck.get("dump.at_exit", s.dump.at_exit);
   s.dump.keep = deck.get_in<int64_t>("dump.keep", s.dump.keep, 1, most);
+  s.watchdog_seconds = deck.get_in<double>("run.watchdog_seconds", s.watchdog_seconds, 0, 1e9);
   s.write_gradients = deck.get("output.gradients", s.write_gradients);
   s.stepper.keep_logprobs =
       s.rollouts.epochs > 1 && s.objective.old_logprobs == OldLogprobs::computed;

@@ -56,8 +56,10 @@ std::vector<std::string> ignored_tensors(const Checkpoint& checkpoint, const Mod
 
 void load_weights(const Checkpoint& checkpoint, const Parameters& parameters, const Grid& grid) {
   agree(grid, [&] {
-    for (const Parameter& p : parameters.list().all())
+    for (const Parameter& p : parameters.list().all()) {
       checkpoint.read(p.name, {0, p.size}, parameters.weights().rows(p.offset, p.offset + p.size));
+      grid.activity().beat();
+    }
   });
 }
 

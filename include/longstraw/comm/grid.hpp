@@ -2,6 +2,7 @@
 // GiB.
 #pragma once
 
+#include "longstraw/comm/activity.hpp"
 #include "longstraw/core/check.hpp"
 #include "longstraw/core/split.hpp"
 #include "longstraw/core/tensor.hpp"
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +26,7 @@ struct Traffic {
   int64_t calls = 0;
 };
 
-/// All ranks of a communicator. Every member but `rank`, `size`, `split` and `traffic` is
-/// collective over the grid.
+/// All ranks of a communicator. Every member that exchanges is collective over the grid.
 class Grid {
  public:
   explicit Grid(MPI_Comm comm);
@@ -61,6 +62,8 @@ class Grid {
   std::vector<double> gather(double value) const;
 
   const Traffic& traffic() const { return traffic_; }
+  /// What this rank is at: every collective is marked there. Copies of a grid share it.
+  Activity& activity() const { return *activity_; }
 
  private:
   MPI_Comm comm_;
@@ -68,6 +71,7 @@ class Grid {
   int size_ = 1;
   int nodes_ = 1;
   mutable Traffic traffic_;
+  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
 };
 
 /// Runs `act` on every rank; if it throws on any of them, all ranks throw the `Error` of the lowest

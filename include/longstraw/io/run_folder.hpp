@@ -2,19 +2,23 @@
 #pragma once
 
 #include "longstraw/comm/grid.hpp"
+#include "longstraw/io/folder_lock.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace longstraw {
 
+/// Rank 0 holds the folder's lock for as long as this lives.
 class RunFolder {
  public:
   /// Whether the folder may hold what an earlier life of the run left.
   enum class Earlier { refused, allowed };
 
-  /// Refuses a folder that cannot be made or written to, or that holds history, weights or dumps of
-  /// another run or a deck.ini that no run wrote; leaves nothing behind. Collective over `grid`.
+  /// Refuses a folder that another job works in, that cannot be made or written to, in which HDF5
+  /// cannot work, or that holds history, weights or dumps of another run or a deck.ini that no run
+  /// wrote; leaves nothing behind. Collective over `grid`.
   static void check(const std::string& path, Earlier earlier, const Grid& grid);
 
   /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
@@ -36,6 +40,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  std::unique_ptr<FolderLock> lock_;
 };
 
 }  // namespace longstraw

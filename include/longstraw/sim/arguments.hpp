@@ -20,6 +20,7 @@ struct Arguments {
   std::vector<std::string> overrides;  ///< section.key=value
   std::string folder;                  ///< run: -d
   RestartRequest restart;              ///< run: -r, --force
+  int64_t time_limit = 0;              ///< run: -t, in seconds; 0: none
   bool check_only = false;             ///< -n
   std::string output;                  ///< score, verify, convert: -o
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as

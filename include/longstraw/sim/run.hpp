@@ -1,6 +1,7 @@
 // A run: from settings to updated weights, tick by tick.
 #pragma once
 
+#include "longstraw/comm/signals.hpp"
 #include "longstraw/sim/problem.hpp"
 #include "longstraw/sim/restart.hpp"
 
@@ -11,6 +12,7 @@ namespace longstraw {
 struct RunOptions {
   std::string folder;
   RestartRequest restart{};
+  int64_t time_limit = 0;  ///< seconds from the job's start; 0: none but the batch system's
 };
 
 /// How a run ended; the value is the exit status. `stopped`: in time, with a good dump.
@@ -22,7 +24,8 @@ void check_run(const Problem& problem, const RunOptions& options, const Grid& gr
 
 /// Runs to the end, or until it must stop, and writes history, gradients, dumps and weights into
 /// the run folder. Collective over `grid`.
-RunResult run(const Problem& problem, const RunOptions& options, const Grid& grid);
+RunResult run(const Problem& problem, const RunOptions& options, const Signals& signals,
+              const Grid& grid);
 
 /// Log-probabilities of every response under the problem's model, by response id. Collective over
 /// `grid`.

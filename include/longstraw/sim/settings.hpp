@@ -26,6 +26,7 @@ struct Settings {
   StepperSettings stepper;
   int64_t steps = 0;  ///< 0: as many as the epochs have
   int64_t seed = 0;
+  double watchdog_seconds = 1800;  ///< 0: off
   bool write_gradients = false;
   DumpSettings dump;
 };
