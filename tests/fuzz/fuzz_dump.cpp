@@ -81,14 +81,16 @@ void add_dataset(const h5::File& file, Commands& commands) {
   const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
   const size_t layout = commands.below(4);
   const hssize_t elements = H5Sget_simple_extent_npoints(space);
-  if (layout == 0 && elements >= 0 && elements <= 1 << 16)
+  // HDF5 makes room for these when they are created.
+  const bool few = elements >= 0 && elements <= 1 << 16;
+  if (layout == 0 && few)
     h5::check_h5(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "properties");
   if (layout == 1) {
     const std::array<hsize_t, 4> chunk = {2, 2, 2, 2};
     const int order = H5Sget_simple_extent_ndims(space);
     if (order > 0) h5::check_h5(H5Pset_chunk(properties, order, chunk.data()), "properties");
   }
-  if (layout == 2) h5::check_h5(H5Pset_layout(properties, H5D_COMPACT), "properties");
+  if (layout == 2 && few) h5::check_h5(H5Pset_layout(properties, H5D_COMPACT), "properties");
   const h5::Properties links(H5Pcreate(H5P_LINK_CREATE), "properties");
   h5::check_h5(H5Pset_create_intermediate_group(links, 1), "properties");
   const h5::Dataset set(H5Dcreate2(file, path, type, space, links, properties, H5P_DEFAULT), path);
