@@ -65,12 +65,13 @@ h5::Type type_of(Commands& commands) {
   return {H5Tcopy(types[kind]), "type"};
 }
 
-h5::Space space_of(Commands& commands) {
+// Of the first `known` extents.
+h5::Space space_of(Commands& commands, size_t known = extents.size()) {
   const size_t order = commands.below(6);
   if (order == 0) return {H5Screate(H5S_SCALAR), "space"};
   if (order == 5) return {H5Screate(H5S_NULL), "space"};
   std::array<hsize_t, 4> sizes{};
-  for (size_t d = 0; d < order; ++d) sizes[d] = commands.one_of(extents);
+  for (size_t d = 0; d < order; ++d) sizes[d] = extents[commands.below(known)];
   return {H5Screate_simple(static_cast<int>(order), sizes.data(), nullptr), "space"};
 }
 
@@ -106,7 +107,7 @@ void add_attribute(const h5::File& file, Commands& commands) {
   if (kind == 0) return h5::write_attribute(object, name, commands.one_of(values));
   if (kind == 1) return h5::write_attribute(object, name, std::string(commands.below(99), 'x'));
   const auto type = type_of(commands);
-  const auto space = space_of(commands);
+  const auto space = space_of(commands, 5);  // an attribute is in memory
   h5::Attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), name);
 }
 
