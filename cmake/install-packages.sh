@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what cmake/packages.txt lists, where something of it is missing (Debian 12, as root).
-# Arguments name further lists beside it, such as packages-tests.txt: what only the tests need.
+# usage: install-packages.sh [tests]     tests: what cmake/packages-tests.txt lists, which only some tests need
 set -euo pipefail
 cd "$(dirname "$0")"
-mapfile -t packages < <(cat packages.txt "$@")
+list=packages${1:+-$1}.txt
+mapfile -t packages < "$list"
 
 missing() {
   for package in "${packages[@]}"; do
@@ -12,7 +13,7 @@ missing() {
 }
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "install-packages: this is no Debian system: install by its own means what these lists in cmake name: packages.txt $*" >&2
+  echo "install-packages: this is no Debian system: install by its own means what cmake/$list names" >&2
   exit 1
 fi
 mapfile -t absent < <(missing)

@@ -9,7 +9,7 @@
 namespace longstraw {
 namespace {
 
-constexpr std::string_view damaged = " - the dump is damaged, or none of ours";
+constexpr std::string_view damaged = " - no dump of ours has that";
 
 herr_t keep_name(hid_t, const char* name, const H5A_info_t*, void* out) {
   static_cast<std::vector<std::string>*>(out)->emplace_back(name);

@@ -256,7 +256,7 @@ DumpFileReader::DumpFileReader(const std::string& path) : path_(path) {
   try {
     found = described_sum(file_);
   } catch (const Error& error) {
-    throw Error(str("{}: {}", path, error.what()));
+    throw Error(str("{} is damaged: {}", path, error.what()));
   }
   require(found == stored,
           "{} is damaged: its names, extents or attributes do not match their checksum", path);
