@@ -1,5 +1,6 @@
 #include "longstraw/io/checkpoint.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/io/checksum.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/number_formats.hpp"
@@ -34,7 +35,9 @@ using WeightMap = std::map<std::string, std::string>;  // tensor -> file
 
 WeightMap read_index(const std::string& folder) {
   const std::string path = folder + "/" + index_file;
-  const json index = json::parse(read_text(path, largest_json), nullptr, false);
+  const std::string content = read_text(path, largest_json);
+  check_json<json>(content, path, " - download it again");
+  const json index = json::parse(content, nullptr, false);
   require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
           "{} is no index of weights (no JSON with a weight_map) - download it again", path);
   WeightMap map;

@@ -272,10 +272,20 @@ h5::Dataset opened(const h5::File& file, const std::string& name, const std::str
   return {H5Dopen2(file, path.c_str(), H5P_DEFAULT), str("{}: no dataset {}", name, path)};
 }
 
+// A dataset of this class of values; what is opened was checked to be one value where it is no
+// array, and to hold the bytes of its extents.
+h5::Dataset opened_as(H5T_class_t kind, const h5::File& file, const std::string& name,
+                      const std::string& path, std::string_view expected) {
+  auto set = opened(file, name, path);
+  const h5::Type type(H5Dget_type(set), path);
+  require(H5Tget_class(type) == kind, "{}: {} is no {}", name, path, expected);
+  return set;
+}
+
 }  // namespace
 
 int64_t DumpFileReader::number(const std::string& path) const {
-  const auto set = opened(file_, path_, path);
+  const auto set = opened_as(H5T_INTEGER, file_, path_, path, "number");
   int64_t value = 0;
   h5::check_h5(H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value),
                str("{}: cannot read {}", path_, path));
@@ -283,9 +293,8 @@ int64_t DumpFileReader::number(const std::string& path) const {
 }
 
 std::string DumpFileReader::text(const std::string& path) const {
-  const auto set = opened(file_, path_, path);
+  const auto set = opened_as(H5T_STRING, file_, path_, path, "text");
   const h5::Type type(H5Dget_type(set), path);
-  require(H5Tget_class(type) == H5T_STRING, "{}: {} is no text", path_, path);
   std::string value(H5Tget_size(type), '\0');
   h5::check_h5(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()),
                str("{}: cannot read {}", path_, path));
@@ -317,6 +326,8 @@ void DumpFileReader::read(const std::string& path, int64_t first, const Tensor& 
 }
 
 std::vector<double> DumpFileReader::numbers(const std::string& path) const {
+  const auto set = opened_as(H5T_FLOAT, file_, path_, path, "list of numbers");
+  require(extents(path).size() == 1, "{}: {} is no list of numbers", path_, path);
   return h5::read_all(file_, path);
 }
 

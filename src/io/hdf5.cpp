@@ -86,6 +86,9 @@ template <class Act>
 void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values, const Act& act) {
   const auto extents = extents_of(set);
   const Space file(H5Dget_space(set), "extents");
+  const hssize_t there = H5Sget_simple_extent_npoints(file);
+  require(first >= 0 && first <= there && values.size() <= there - first,
+          "{} elements from {} on are asked for, {} are there", values.size(), first, there);
   const int64_t most = largest_transfer / size_of(values.type());
   const Tensor flat = values.reshape({values.size()});
   for (int64_t begin = 0; begin < flat.size(); begin += most) {

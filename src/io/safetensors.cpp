@@ -1,5 +1,6 @@
 #include "longstraw/io/safetensors.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/io/file.hpp"
 
 #include <nlohmann/json.hpp>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <set>
 
 namespace longstraw {
 namespace {
@@ -32,18 +32,10 @@ constexpr std::array type_bits = {
 
 constexpr const char* cure = " - download or convert the file again";
 
-// Parsed header; refuses keys given twice and nesting that no header has.
 json parsed_header(const std::string& text, const std::string& path) {
-  std::set<std::string> seen;
-  const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
-    require(depth <= 4, "{}: header is nested too deeply{}", path, cure);
-    if (event == json::parse_event_t::key && depth == 1)
-      require(seen.insert(value.get<std::string>()).second, "{}: tensor {} is listed twice{}", path,
-              value.get<std::string>(), cure);
-    return true;
-  };
+  check_json<json>(text, path + ": header", cure);
   try {
-    json header = json::parse(text, watch);
+    json header = json::parse(text);
     require(header.is_object(), "{}: header is no JSON object{}", path, cure);
     return header;
   } catch (const json::exception& error) {

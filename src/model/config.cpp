@@ -1,6 +1,7 @@
 #include "longstraw/model/config.hpp"
 
 #include "longstraw/core/check.hpp"
+#include "longstraw/core/json_check.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ using Json = nlohmann::json;
 // Products of two sizes, and of a few such, stay within 64 bits.
 constexpr int64_t largest_size = int64_t{1} << 28;
 constexpr double largest_factor = 1 << 20;  // times a size: within 64 bits
+constexpr int64_t largest_head = 1 << 16;   // each pair of its dimensions has a frequency
 constexpr int64_t most_layers = 1 << 12;    // each is listed before a tensor is missed
 
 // Typed reading of one JSON object, with errors that name file and key.
@@ -91,6 +93,10 @@ void apply_yarn(Rope& rope, const Section& parameters, int64_t rotary_dim) {
   double low = correction(fast), high = correction(slow);
   if (truncate) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0), high = std::min(high, rotary_dim - 1.0);
+  require(std::isfinite(low) && std::isfinite(high),
+          "{}: beta_fast = {}, beta_slow = {} and original_max_position_embeddings = {} give no "
+          "range of frequencies",
+          parameters.where(), fast, slow, original);
   if (low == high) high += 0.001;
   for (size_t j = 0; j < rope.inv_freq.size(); ++j) {
     const double ramp = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
@@ -197,6 +203,8 @@ void refuse_what_is_not_computed(const Section& config) {
 }
 
 void check_sizes(const ModelConfig& c, const std::string& where) {
+  require(c.head_dim <= largest_head, "{}: head_dim = {} is out of range (1 to {})", where,
+          c.head_dim, largest_head);
   require(c.heads % c.kv_heads == 0,
           "{}: num_attention_heads {} is no multiple of "
           "num_key_value_heads {}",
@@ -211,6 +219,7 @@ void check_sizes(const ModelConfig& c, const std::string& where) {
 }
 
 Json parse_json(const std::string& text, const std::string& where) {
+  check_json<Json>(text, where);
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {

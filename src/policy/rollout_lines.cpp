@@ -1,5 +1,6 @@
 #include "longstraw/policy/rollout_lines.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
@@ -10,6 +11,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+constexpr const char* cure = " - one group a line is expected";
+
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -17,13 +20,18 @@ std::string text_of(const json& value) {
 }  // namespace
 
 RawGroup parse_line(const std::string& text, const LinePlace& place) {
+  const std::string where = str("{} line {}", place.file, place.line);
+  check_json<json>(text, where, cure);
   json object = json::parse(text, nullptr, false);
   const bool marked = object.is_discarded();
   try {
-    if (marked) object = json::parse(with_quoted_non_numbers(text, non_number_mark));
+    if (marked) {
+      const std::string quoted = with_quoted_non_numbers(text, non_number_mark);
+      check_json<json>(quoted, where, cure);
+      object = json::parse(quoted);
+    }
   } catch (const json::exception& error) {
-    throw Error(str("{} line {}: no valid JSON ({}) - one group a line is expected", place.file,
-                    place.line, error.what()));
+    throw Error(str("{}: no valid JSON ({}){}", where, error.what(), cure));
   }
   RawGroup group = raw_group(std::move(object), place);
   group.marked = marked;

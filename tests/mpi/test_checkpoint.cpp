@@ -160,6 +160,9 @@ TEST_F(CheckpointFolder, IndexMustAgreeWithTheShards) {
                {"'../other.safetensors'", "no file of this folder"});
   expect_parts(with_index("\"weight_map\"", "\"weights\""), {index_, "weight_map"});
   expect_parts(with_index("{", ""), {index_, "no JSON"});
+  expect_parts(with_index("{", "{\"x\": " + std::string(200'000, '[')), {index_, "nested"});
+  expect_parts(with_index("\"weight_map\": {", "\"weight_map\": {\"a\": \"b\", \"a\": \"c\", "),
+               {index_, "key \"a\" is given twice"});
 }
 
 TEST_F(CheckpointFolder, ShardsWithoutIndexAndExtraTensorsAreFine) {
@@ -222,7 +225,9 @@ TEST_F(CheckpointFolder, DamagedFilesAreRefused) {
   expect_parts(header(std::string(3000, '[') + std::string(3000, ']')), {"nested"});
   const std::string f32 = R"("dtype": "F32", "shape": [1], "data_offsets": )";
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"a\": {" + f32 + "[4, 8]}}"),
-               {"tensor a is listed twice"});
+               {"key \"a\" is given twice"});
+  expect_parts(header("{\"a\": {" + f32 + "[0, 4], \"dtype\": \"I32\"}}", 4),
+               {"key \"dtype\" is given twice"});
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"b\": {" + f32 + "[2, 6]}}", 6),
                {"tensor b overlaps"});
   expect_parts(header("{\"a\": {" + f32 + "[0, 4]}, \"b\": {" + f32 + "[6, 10]}}", 10),

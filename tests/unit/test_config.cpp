@@ -147,6 +147,26 @@ TEST(Config, TextThatIsNoJsonIsRefused) {
   }
 }
 
+TEST(Config, TextThatSaysTwoThingsOrNestsWithoutEndIsRefused) {
+  const auto message = [](const std::string& from, const std::string& to) {
+    std::string text = text_config().dump();
+    text.replace(text.find(from), from.size(), to);
+    return refusal_of([&] { parse_config(text, where); }).message;
+  };
+  const std::string size = "\"hidden_size\":32", theta = "\"rope_theta\"";
+  expect_parts(message(size, size + ",\"hidden_size\":64"),
+               {where, "key \"hidden_size\" is given twice"});
+  expect_parts(message(theta, theta + ":1e4," + theta), {where, "key \"rope_theta\" is given"});
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  expect_parts(message(size, "\"hidden_size\":" + deep), {where, "nested"});
+}
+
+TEST(Rope, NoEndlessTable) {
+  Json json = with("head_dim", 1 << 28);
+  json["rope_parameters"]["partial_rotary_factor"] = 1;
+  expect_parts(refused(json), {"head_dim", "268435456", "65536"});
+}
+
 TEST(Rope, FrequenciesOfTheRotaryPart) {
   // 16 x 0.25 = 4 dimensions, 2 pairs
   const Rope quarter = parsed(text_config()).rope;
@@ -256,6 +276,13 @@ TEST(Rope, IncompleteYarnIsRefused) {
 }
 
 // Older files: rope_scaling with `type`, and rope_theta beside it.
+TEST(Rope, YarnBetasWithoutARangeAreRefused) {
+  Json json = yarn(4);
+  json["rope_parameters"]["beta_fast"] = 2e-320;
+  json["rope_parameters"]["beta_slow"] = 1e-320;
+  expect_parts(refused(json), {"beta_fast", "beta_slow", "no range"});
+}
+
 TEST(Rope, OlderSpellings) {
   Json json = yarn(4);
   Json old = json["rope_parameters"];

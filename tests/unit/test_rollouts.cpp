@@ -125,6 +125,7 @@ TEST_F(RolloutsFile, RoundingAboveZeroIsNoFault) {
 
 TEST_F(RolloutsFile, FaultsOfALineAlwaysStop) {
   const std::string responses = R"("responses": [{"id": "a", "ids": [1], "reward": 1}])";
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   const std::vector<std::pair<std::string, std::string>> faults = {
       {R"({"id": "g0", "prompt": [1], )", "no valid JSON"},
       {"[1, 2]", "no group"},
@@ -134,7 +135,12 @@ TEST_F(RolloutsFile, FaultsOfALineAlwaysStop) {
       {R"({"id": "g0", "prompt": [1, -5], )" + responses + "}", "prompt[1] is -5"},
       {R"({"id": "g0", "prompt": [1]})", "responses is missing"},
       {R"({"id": "g0", "prompt": [1], "responses": []})", "responses is"},
-      {R"({"id": "", "prompt": [1], )" + responses + "}", "id is empty"}};
+      {R"({"id": "", "prompt": [1], )" + responses + "}", "id is empty"},
+      {R"({"id": "g0", "prompt": [1], "prompt": [2], )" + responses + "}",
+       "key \"prompt\" is given"},
+      {R"({"id": "g0", "prompt": [1], "x": )" + deep + ", " + responses + "}", "64 deep"},
+      {R"({"id": "g0", "prompt": [1], "x": NaN, "y": )" + deep + ", " + responses + "}",
+       "64 deep"}};
   for (const auto& [line, part] : faults)
     for (auto mode : {OnBadSample::stop, OnBadSample::drop})
       expect_parts(refusal("\n" + line + "\n", mode).message, {path_ + " line 2", part});

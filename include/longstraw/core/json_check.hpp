@@ -1,0 +1,70 @@
+// What JSON from outside is held to before it is parsed: nesting that recursion over its values can
+// bear, and no key twice, of which a parser silently takes one.
+#pragma once
+
+#include "longstraw/core/check.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace longstraw {
+
+/// Lists and objects within each other; what we read has a few.
+constexpr size_t deepest_json = 64;
+
+/// A SAX consumer of the JSON library, whose type is `Json`.
+template <class Json>
+class JsonCheck {
+ public:
+  JsonCheck(std::string_view where, std::string_view cure) : where_(where), cure_(cure) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(int64_t) { return true; }
+  bool number_unsigned(uint64_t) { return true; }
+  bool number_float(double, const std::string&) { return true; }
+  bool string(const std::string&) { return true; }
+  bool binary(typename Json::binary_t&) { return true; }
+  bool start_object(size_t) { return enter(); }
+  bool start_array(size_t) { return enter(); }
+  bool end_object() { return leave(); }
+  bool end_array() { return leave(); }
+  bool key(const std::string& name) {
+    if (!keys_.back().insert(name).second)
+      throw Error(str("{}: key \"{}\" is given twice{}", where_, name, cure_));
+    return true;
+  }
+  template <class Fault>
+  bool parse_error(size_t, const std::string&, const Fault&) {
+    return false;
+  }
+
+ private:
+  bool enter() {
+    require(keys_.size() < deepest_json, "{}: nested more than {} deep{}", where_, deepest_json,
+            cure_);
+    keys_.emplace_back();
+    return true;
+  }
+  bool leave() {
+    keys_.pop_back();
+    return true;
+  }
+
+  std::string_view where_, cure_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+};
+
+/// Refuses `text`, naming `where` and ending in `cure`. What is no JSON passes, and nothing behind
+/// the place where it ceases to be JSON is looked at: the parser stops there too.
+template <class Json>
+void check_json(const std::string& text, std::string_view where, std::string_view cure = "") {
+  JsonCheck<Json> check(where, cure);
+  Json::sax_parse(text, &check);
+}
+
+}  // namespace longstraw

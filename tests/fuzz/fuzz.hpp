@@ -1,0 +1,51 @@
+// What the fuzz targets share: one input is refused with an `Error` or read; anything else -
+// another exception, a signal, a sanitizer's finding, much memory - is a fault of the reader.
+#pragma once
+
+#include "longstraw/core/check.hpp"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+namespace longstraw::fuzz {
+
+/// Ends the process when something that must hold does not.
+inline void must(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// With FUZZ_SAYS in the environment, refusals are shown.
+template <class Act>
+void read_or_refuse(Act&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    if (std::getenv("FUZZ_SAYS") != nullptr) std::cerr << error.what() << '\n';
+    must(*error.what() != '\0');
+  }
+}
+
+/// A file of this process in memory, under a path that HDF5 takes too.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view content = {}) {
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~MemoryFile() { ::unlink(path_.c_str()); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = str("/dev/shm/longstraw-fuzz-{}", ::getpid());
+};
+
+}  // namespace longstraw::fuzz
