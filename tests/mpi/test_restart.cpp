@@ -85,7 +85,7 @@ RunResult run_in(const std::string& folder, const std::string& deck_text,
   const Settings settings = read_settings(deck);
   Problem problem = open_problem(settings, grid);
   problem.deck = deck.completed();
-  return run(problem, {.folder = folder, .restart = restart}, grid);
+  return run(problem, {.folder = folder, .restart = restart}, Signals(), grid);
 }
 
 // Everything that a finished run leaves: its last dump, which has weights, moments and history, and
