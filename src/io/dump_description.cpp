@@ -19,7 +19,7 @@ herr_t keep_name(hid_t, const char* name, const H5A_info_t*, void* out) {
 void add_attributes(Digest& sum, hid_t object, bool is_root) {
   std::vector<std::string> names;
   hsize_t next = 0;
-  h5::check_h5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, &next, keep_name, &names),
+  h5::check_h5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, keep_name, &names),
                "cannot list attributes");
   std::sort(names.begin(), names.end());
   for (const auto& name : names) {

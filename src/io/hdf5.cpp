@@ -176,7 +176,9 @@ std::vector<std::string> names(const File& file, const std::string& path) {
   const Group group(H5Gopen2(file, path.c_str(), H5P_DEFAULT), "no group " + path);
   std::vector<std::string> found;
   hsize_t next = 0;
-  check_h5(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &next, keep_name, &found), path);
+  // In native order: for another, HDF5 1.10 makes a table, and of a damaged group frees what it has
+  // not filled.
+  check_h5(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &next, keep_name, &found), path);
   std::sort(found.begin(), found.end());
   return found;
 }
