@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what cmake/packages.txt lists, where something of it is missing (Debian 12, as root).
+# usage: install-packages.sh [tests]     tests: what cmake/packages-tests.txt lists, which only some tests need
 set -euo pipefail
 cd "$(dirname "$0")"
-mapfile -t packages < packages.txt
+list=packages${1:+-$1}.txt
+mapfile -t packages < "$list"
 
 missing() {
   for package in "${packages[@]}"; do
@@ -11,7 +13,7 @@ missing() {
 }
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "install-packages: this is no Debian system: install by its own means what cmake/packages.txt names" >&2
+  echo "install-packages: this is no Debian system: install by its own means what cmake/$list names" >&2
   exit 1
 fi
 mapfile -t absent < <(missing)

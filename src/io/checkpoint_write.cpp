@@ -5,11 +5,14 @@
 #include "longstraw/io/number_formats.hpp"
 #include "longstraw/io/safetensors.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -73,15 +76,20 @@ void copy_companions(const std::string& from, const std::string& to) {
   }
 }
 
-int64_t bytes_needed(const Checkpoint& source) {
+// At most: a tensor that changes its type may become larger.
+int64_t bytes_needed(const Checkpoint& source, const WriteType& type) {
   int64_t bytes = 0;
   for (const auto& file : source.files())
     bytes += DiskFile::open(source.folder() + "/" + file).size();
+  if (type.stored_as == StoredAs::computed)
+    for (const auto& [name, tensor] : source.tensors())
+      bytes += std::max<int64_t>(tensor.elements() * size_of(type.computed) - tensor.bytes, 0);
   return bytes;
 }
 
 // An empty folder `temporary` with the companions in it, on a disk with room for the weights.
-void prepare(const std::string& out, const std::string& temporary, const Checkpoint& source) {
+void prepare(const std::string& out, const std::string& temporary, const Checkpoint& source,
+             const WriteType& type) {
   checked("cannot prepare " + temporary, [&] {
     require(
         !fs::exists(out) || !fs::equivalent(out, source.folder()),
@@ -90,7 +98,7 @@ void prepare(const std::string& out, const std::string& temporary, const Checkpo
     fs::remove_all(temporary);
     fs::create_directories(temporary);
     const auto room = static_cast<int64_t>(fs::space(temporary).available);
-    const int64_t needed = bytes_needed(source);
+    const int64_t needed = bytes_needed(source, type);
     require(room >= needed, "not enough room for weights in {} ({} bytes needed, {} free)", out,
             needed, room);
     copy_companions(source.folder(), temporary);
@@ -141,20 +149,29 @@ struct Shard {
 
 class TensorWriter {
  public:
-  TensorWriter(const Grid& grid, const Tensor& values, const Provide& provide)
-      : grid_(grid), values_(values), provide_(provide) {}
+  TensorWriter(const Grid& grid, const Tensor& values, const WriteType& type,
+               const Provide& provide)
+      : grid_(grid), values_(values), type_(type), provide_(provide) {}
+
+  /// The type that the tensor will be stored in.
+  std::string stored_type(const std::string& name, const StoredTensor& tensor) const {
+    if (type_.stored_as == StoredAs::source || !provide_(name, {0, 0}, values_.rows(0, 0)))
+      return tensor.type;
+    return type_.computed == DType::float64 ? "F64" : "F32";
+  }
 
   void write(const std::string& name, const StoredTensor& tensor, std::optional<Shard>& shard) {
     const int64_t elements = tensor.elements();
     bool trained = true;
     int64_t overflows = 0;
+    const std::string stored = stored_type(name, tensor);
     for (int64_t begin = 0; begin < elements && trained; begin += part_elements) {
       const Range part{begin, std::min(begin + part_elements, elements)};
       const Tensor values = values_.rows(0, part.size());
       trained = provide_(name, part, values);
       if (trained)
         agree(grid_, [&] {
-          if (shard) overflows += put(tensor.type, values, shard->to);
+          if (shard) overflows += put(stored, values, shard->to);
         });
     }
     if (!trained)
@@ -163,7 +180,7 @@ class TensorWriter {
       });
     if (overflows > 0)
       log(Level::warning, "{} values of {} became infinite in its type {}", overflows, name,
-          tensor.type);
+          stored);
   }
 
  private:
@@ -177,24 +194,63 @@ class TensorWriter {
 
   const Grid& grid_;
   const Tensor& values_;
+  const WriteType type_;
   const Provide& provide_;
   std::vector<std::byte> raw_;
 };
 
+// The header of a file with tensors in `order`, with its length, as it stands in the file `from`
+// but for types and places.
+std::string header_with(const std::string& from, const Checkpoint& source,
+                        const std::vector<std::string>& order,
+                        const std::map<std::string, std::string>& types) {
+  const int64_t length = safetensors_data_begin(from) - 8;
+  std::string text(length, ' ');
+  DiskFile::open(from).read(text.data(), length, 8);
+  auto header = nlohmann::ordered_json::parse(text);
+  int64_t at = 0;
+  for (const auto& name : order) {
+    const StoredTensor& tensor = source.at(name);
+    const std::string& type = types.at(name);
+    const int64_t bytes =
+        type == tensor.type ? tensor.bytes : tensor.elements() * (type == "F64" ? 8 : 4);
+    header[name]["dtype"] = type;
+    header[name]["data_offsets"] = {at, at + bytes};
+    at += bytes;
+  }
+  text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const auto size = static_cast<uint64_t>(text.size());
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  return bytes + text;
+}
+
 void write_shard(const std::string& temporary, const Checkpoint& source, int file, const Grid& grid,
                  TensorWriter& writer) {
-  std::vector<std::pair<int64_t, std::string>> order;
+  std::vector<std::pair<int64_t, std::string>> places;
   for (const auto& [name, tensor] : source.tensors())
-    if (tensor.file == file) order.emplace_back(tensor.offset, name);
-  std::sort(order.begin(), order.end());
+    if (tensor.file == file) places.emplace_back(tensor.offset, name);
+  std::sort(places.begin(), places.end());
+  std::vector<std::string> order;
+  std::map<std::string, std::string> types;
+  bool same = true;
+  for (const auto& [offset, name] : places) {
+    order.push_back(name);
+    types[name] = writer.stored_type(name, source.at(name));
+    same = same && types[name] == source.at(name).type;
+  }
   const std::string name = source.files()[file], from = source.folder() + "/" + name;
   std::optional<Shard> shard;
   agree(grid, [&] {
     if (grid.rank() != 0) return;
     shard.emplace(Shard{DiskFile::open(from), DiskFile::create(temporary + "/" + name)});
-    copy_bytes(shard->to, shard->from, 0, safetensors_data_begin(from));
+    if (same)
+      copy_bytes(shard->to, shard->from, 0, safetensors_data_begin(from));
+    else
+      shard->to.write(header_with(from, source, order, types));
   });
-  for (const auto& [offset, tensor] : order) writer.write(tensor, source.at(tensor), shard);
+  for (const auto& tensor : order) writer.write(tensor, source.at(tensor), shard);
   agree(grid, [&] {
     if (shard) shard->to.sync();
   });
@@ -203,16 +259,16 @@ void write_shard(const std::string& temporary, const Checkpoint& source, int fil
 }  // namespace
 
 void write_checkpoint(const std::string& folder, const Checkpoint& source, const Grid& grid,
-                      Ledger& ledger, DType type, const Provide& provide) {
+                      Ledger& ledger, WriteType type, const Provide& provide) {
   const std::string out = without_slash(folder), temporary = out + ".tmp";
   int64_t largest = 0;
   for (const auto& [name, tensor] : source.tensors())
     largest = std::max(largest, tensor.elements());
-  const Field values(ledger, "scratch", type, {std::min(largest, part_elements)});
-  TensorWriter writer(grid, values, provide);
+  const Field values(ledger, "scratch", type.computed, {std::min(largest, part_elements)});
+  TensorWriter writer(grid, values, type, provide);
   try {
     agree(grid, [&] {
-      if (grid.rank() == 0) prepare(out, temporary, source);
+      if (grid.rank() == 0) prepare(out, temporary, source, type);
     });
     for (int file = 0; file < std::ssize(source.files()); ++file)
       write_shard(temporary, source, file, grid, writer);

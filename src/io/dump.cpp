@@ -114,13 +114,16 @@ GrownArrays DumpWriter::complete() {
 
 // ---- reading
 
-DumpReader::DumpReader(const std::string& path, const Grid& grid) : grid_(grid) {
+DumpReader::DumpReader(const std::string& path, const Grid& grid, Content content) : grid_(grid) {
   const auto folder = std::filesystem::path(path).parent_path();
   // A damaged file is found on rank 0, before all ranks open it.
   for (int turn = 0; turn < 2; ++turn)
     agree(grid, [&] {
       if (turn == (grid.rank() == 0 ? 1 : 0)) return;
       main_ = std::make_unique<DumpFileReader>(path);
+      require(main_->has("cursor/kind") && main_->has_attribute("segments"),
+              "{} is a part of dumps, with rows of a prompt's state, or no dump - name a dump",
+              path);
       std::istringstream names(main_->attribute("segments"));
       for (std::string name; names >> name;) {
         require(name.find('/') == std::string::npos && name.size() < longest_name,
@@ -136,7 +139,7 @@ DumpReader::DumpReader(const std::string& path, const Grid& grid) : grid_(grid) 
         stored_.files.push_back(name);
       }
     });
-  check_content();
+  if (content == Content::checked) check_content();
 }
 
 // Every rank sums its part of every dataset.

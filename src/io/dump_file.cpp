@@ -280,7 +280,13 @@ void DumpFileReader::check_facts() const {
           "that wrote it ({})",
           format, version_text, oldest_dump_format, dump_format, attribute("program"));
   const auto stored = static_cast<uint64_t>(h5::read_integer_attribute(file_, "metadata_checksum"));
-  require(described_sum(file_) == stored,
+  uint64_t found = 0;
+  try {
+    found = described_sum(file_);
+  } catch (const Error& error) {
+    throw Error(str("it is damaged: {}", error.what()));
+  }
+  require(found == stored,
           "it is damaged: its names, extents or attributes do not match their checksum");
 }
 

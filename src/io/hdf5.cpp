@@ -34,6 +34,13 @@ Properties access_properties() {
   return access;
 }
 
+// Without the time of day, so that the same content is the same file.
+Properties without_times(hid_t kind) {
+  Properties how(H5Pcreate(kind), "creation properties");
+  check_h5(H5Pset_obj_track_times(how, false), "creation properties");
+  return how;
+}
+
 // HDF5 has no text of no bytes: an empty one is stored as one zero byte.
 const std::string empty_text(1, '\0');
 
@@ -115,7 +122,8 @@ File open_file(const std::string& path) {
 
 File create_file(const std::string& path) {
   const auto access = access_properties();
-  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
+  const Properties how = without_times(H5P_FILE_CREATE);
+  return File(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, how, access),
               "cannot create HDF5 file " + path);
 }
 
@@ -240,7 +248,8 @@ int64_t read_integer_attribute(hid_t object, const std::string& name) {
 }
 
 Group create_group(const File& file, const std::string& path) {
-  return Group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+  const Properties how = without_times(H5P_GROUP_CREATE);
+  return Group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, how, H5P_DEFAULT),
                "cannot create group " + path);
 }
 

@@ -22,6 +22,7 @@ constexpr const char* overview =
                                               log-probabilities of given responses
   mpirun -n N longstraw verify -i deck.ini    is the gradient right, on your own data?
   longstraw inspect PATH                      what a checkpoint folder or rollouts file holds
+  longstraw export DUMP -o DIR                weights of a dump as a Hugging Face folder
   longstraw convert FROM -o TO                rollouts: JSON lines to HDF5, or back
   longstraw --version                         version and facts about the build
   longstraw COMMAND --help                    options of a command
@@ -95,11 +96,23 @@ Ends with status 1 when a bound is exceeded; bounds stand beside the figures.
 Memory: weights and gradient twice over; time: about five steps, in float64 most.)";
 
 constexpr const char* inspect_help =
-    R"(longstraw inspect PATH
+    R"(longstraw inspect PATH [--check]
 
 A checkpoint folder: family, layers, parameters, bytes, what is not used.
+A dump: the run, where in it, bytes by label; --check computes its checksums too.
 A rollouts file (JSON lines or HDF5): groups, lengths, rewards, groups without
 signal. Many ranks share the work on long prompts.)";
+
+constexpr const char* export_help =
+    R"(longstraw export DUMP -o DIR [--masters] [--checkpoint FOLDER]
+
+Writes the weights of a dump of any moment to DIR, a Hugging Face folder like the
+checkpoint that the run started from.
+
+  -o, --output DIR      the folder to make; must not exist
+  --masters             trained tensors in the precision of the run (F32, or F64), not
+                        rounded to the types of the checkpoint
+  --checkpoint FOLDER   where that checkpoint lies now, if it was moved)";
 
 constexpr const char* convert_help =
     R"(longstraw convert FROM -o TO
@@ -122,6 +135,7 @@ std::string command_help(const std::string& command) {
   if (command == "verify") return verify_help;
   if (command == "inspect") return inspect_help;
   if (command == "convert") return convert_help;
+  if (command == "export") return export_help;
   return overview;
 }
 
@@ -133,7 +147,15 @@ po::options_description options_of(const std::string& command) {
   po::options_description options;
   auto add = options.add_options();
   add("help,h", "")("arguments", po::value<std::vector<std::string>>());
-  if (command == "inspect") return options;
+  if (command == "inspect") {
+    add("check", "");
+    return options;
+  }
+  if (command == "export") {
+    add("output,o", po::value<std::string>())("masters", "")("checkpoint",
+                                                             po::value<std::string>());
+    return options;
+  }
   if (command == "convert") {
     add("output,o", po::value<std::string>());
     return options;
@@ -153,7 +175,7 @@ po::options_description options_of(const std::string& command) {
 
 // An empty path is a shell variable that is not set, more often than not.
 void refuse_empty(const std::string& command, const po::variables_map& map) {
-  for (const char* option : {"input", "dir", "output", "against"})
+  for (const char* option : {"input", "dir", "output", "against", "checkpoint"})
     if (map.contains(option) && map[option].as<std::string>().empty())
       refuse(str("longstraw {}: --{} is empty", command, option));
 }
@@ -253,7 +275,7 @@ Arguments parse_arguments(int argc, const char* const* argv) {
     arguments.command = Command::version;
     return arguments;
   }
-  constexpr std::array commands = {"run", "score", "verify", "inspect", "convert"};
+  constexpr std::array commands = {"run", "score", "verify", "inspect", "convert", "export"};
   if (std::find(commands.begin(), commands.end(), command) == commands.end())
     refuse(str("longstraw: \"{}\" is no command ({})", command, fmt::join(commands, ", ")));
   words.erase(words.begin());
@@ -264,7 +286,20 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   }
   if (command == "inspect") {
     arguments.command = Command::inspect;
+    arguments.check_content = map.contains("check");
     arguments.target = target_of(map, "longstraw inspect: one folder or file is needed");
+    return arguments;
+  }
+  if (command == "export") {
+    arguments.command = Command::export_weights;
+    arguments.exported = {.dump = target_of(map, "longstraw export: one dump is needed"),
+                          .output = {},
+                          .checkpoint = {},
+                          .masters = map.contains("masters")};
+    if (!map.contains("output")) refuse("longstraw export: no output folder (-o DIR)");
+    arguments.exported.output = map["output"].as<std::string>();
+    if (map.contains("checkpoint"))
+      arguments.exported.checkpoint = map["checkpoint"].as<std::string>();
     return arguments;
   }
   if (command == "convert") {

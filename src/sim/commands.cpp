@@ -143,10 +143,14 @@ int perform(const Arguments& arguments, const Grid& grid) {
   switch (arguments.command) {
     case Command::help: log(Level::info, arguments.text); return 0;
     case Command::version: log(Level::info, version_lines()); return 0;
-    case Command::inspect: inspect(arguments.target, grid); return 0;
+    case Command::inspect: inspect(arguments.target, arguments.check_content, grid); return 0;
     case Command::convert:
       check_output(arguments.output, grid);
       convert(arguments.target, arguments.output, grid);
+      return 0;
+    case Command::export_weights:
+      check_output(arguments.exported.output, grid);
+      export_weights(arguments.exported, grid);
       return 0;
     case Command::run:
     case Command::verify:

@@ -3,6 +3,7 @@
 #include "longstraw/core/log.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/policy/objective.hpp"
+#include "longstraw/sim/dumped.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/rollout_files.hpp"
 #include "longstraw/sim/weights.hpp"
@@ -105,8 +106,8 @@ void inspect_rollouts(const std::string& file, const Grid& grid) {
 
 }  // namespace
 
-void inspect(const std::string& path, const Grid& grid) {
-  int64_t is_folder = 0;
+void inspect(const std::string& path, bool check_content, const Grid& grid) {
+  int64_t is_folder = 0, dumped = 0;
   agree(grid, [&] {
     if (grid.rank() != 0) return;
     std::error_code failed;
@@ -115,10 +116,14 @@ void inspect(const std::string& path, const Grid& grid) {
     if (!is_folder) check_regular(path);
     require(!path.ends_with(".safetensors"),
             str("{} is a part of a checkpoint - name its folder, or a rollouts file", path), 2);
+    dumped = !is_folder && is_dump(path);
   });
   grid.broadcast(&is_folder, sizeof is_folder, 0);
+  grid.broadcast(&dumped, sizeof dumped, 0);
   if (is_folder)
     inspect_checkpoint(path, grid);
+  else if (dumped)
+    inspect_dump(path, check_content, grid);
   else
     inspect_rollouts(path, grid);
 }

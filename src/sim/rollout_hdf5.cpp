@@ -26,8 +26,9 @@ bool is_optional(const std::string& key) {
 
 h5::File opened(const std::string& file) {
   h5::File handle = h5::open_file(file);
-  require(h5::has_attribute(handle, "format"),
-          "{} is HDF5, but no rollouts file (it has no attribute format) - longstraw convert makes "
+  require(h5::has_attribute(handle, "format") && h5::exists(handle, "groups"),
+          "{} is HDF5, but no rollouts file (it has no attribute format or no groups) - longstraw "
+          "convert makes "
           "one from JSON lines",
           file);
   const int64_t found = h5::read_integer_attribute(handle, "format");

@@ -229,17 +229,15 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
 
 void Run::write_weights(const RunFolder& folder) {
   grid_.activity().enter("writing the weights");
-  save_weights(folder.weights(), problem_.checkpoint, problem_.model, parameters_, grid_, ledger_);
-  // How they came about, beside them.
-  const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
-                                         {"checkpoint", problem_.checkpoint.folder()},
-                                         {"rollouts", problem_.rollouts.file},
-                                         {"gradient_mode", name_of(problem_.settings.stepper.mode)},
-                                         {"precision", name_of(problem_.settings.precision)},
-                                         {"updates", optimizer_.updates()}};
-  agree(grid_, [&] {
-    if (grid_.rank() == 0) write_text(folder.origin(), origin.dump(1) + "\n");
-  });
+  save_weights(folder.weights(), problem_.checkpoint, {problem_.model, parameters_}, grid_,
+               ledger_);
+  write_origin({.folder = folder.weights(),
+                .checkpoint = problem_.checkpoint.folder(),
+                .rollouts = problem_.rollouts.file,
+                .gradient_mode = name_of(problem_.settings.stepper.mode),
+                .precision = name_of(problem_.settings.precision),
+                .updates = optimizer_.updates()},
+               grid_);
 }
 
 void Run::advance() {

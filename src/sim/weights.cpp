@@ -1,5 +1,10 @@
 #include "longstraw/sim/weights.hpp"
 
+#include "longstraw/core/version.hpp"
+#include "longstraw/io/file.hpp"
+
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -63,8 +68,10 @@ void load_weights(const Checkpoint& checkpoint, const Parameters& parameters, co
   });
 }
 
-void save_weights(const std::string& out, const Checkpoint& source, const Model& model,
-                  const Parameters& parameters, const Grid& grid, Ledger& ledger) {
+void save_weights(const std::string& out, const Checkpoint& source, const TrainedWeights& weights,
+                  const Grid& grid, Ledger& ledger) {
+  const auto& [model, parameters, stored_as] = weights;
+  const Tensor& flat = parameters.weights();
   std::map<std::string, const Parameter*, std::less<>> by_name;
   for (const Parameter& p : parameters.list().all()) by_name[p.name] = &p;
   // A tied head that the file stores all the same follows the embedding.
@@ -72,14 +79,26 @@ void save_weights(const std::string& out, const Checkpoint& source, const Model&
   if (model.config.tied_embeddings && source.contains("lm_head.weight") &&
       source.at("lm_head.weight").shape == embedding.shape)
     by_name["lm_head.weight"] = &embedding;
-  write_checkpoint(out, source, grid, ledger, parameters.weights().type(),
+  write_checkpoint(out, source, grid, ledger, {flat.type(), stored_as},
                    [&](const std::string& name, Range elements, const Tensor& values) {
                      const auto found = by_name.find(name);
                      if (found == by_name.end()) return false;
                      const int64_t at = found->second->offset + elements.begin;
-                     copy(values, parameters.weights().rows(at, at + elements.size()));
+                     copy(values, flat.rows(at, at + elements.size()));
                      return true;
                    });
+}
+
+void write_origin(const WeightsOrigin& o, const Grid& grid) {
+  const nlohmann::ordered_json origin = {{"program", str("LongStraw {}", version_text)},
+                                         {"checkpoint", o.checkpoint},
+                                         {"rollouts", o.rollouts},
+                                         {"gradient_mode", o.gradient_mode},
+                                         {"precision", o.precision},
+                                         {"updates", o.updates}};
+  agree(grid, [&] {
+    if (grid.rank() == 0) write_text(o.folder + "/longstraw.json", origin.dump(1) + "\n");
+  });
 }
 
 }  // namespace longstraw

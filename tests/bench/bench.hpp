@@ -22,4 +22,7 @@ struct StepSizes {
 /// Capture of a prompt, and group steps with the frozen and the exact gradient.
 void bench_steps(const Grid& grid, const StepSizes& sizes);
 
+/// A dump to the current folder's disk, against a plain write of the same bytes.
+void bench_dumps(const Grid& grid);
+
 }  // namespace longstraw::bench

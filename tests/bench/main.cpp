@@ -1,5 +1,6 @@
 // Measures what the program's speed is made of, each against the matrix products of the same ranks.
-//   mpirun -n 2 longstraw_bench [kernels] [steps] [prompts=2048,8192] [block=2048] [exact=0]
+//   mpirun -n 2 longstraw_bench [kernels] [steps] [dumps] [prompts=2048,8192] [block=2048]
+//   [exact=0]
 #include "bench/bench.hpp"
 #include "longstraw/comm/session.hpp"
 #include "longstraw/core/log.hpp"
@@ -33,8 +34,9 @@ int main(int argc, char** argv) {
     if (word.starts_with("exact=")) sizes.exact = word.substr(6) != "0";
   }
   const auto wanted = [&](const char* part) {
-    const bool named = std::ranges::any_of(
-        words, [](const auto& word) { return word == "kernels" || word == "steps"; });
+    const bool named = std::ranges::any_of(words, [](const auto& word) {
+      return word == "kernels" || word == "steps" || word == "dumps";
+    });
     return !named || std::ranges::find(words, part) != words.end();
   };
   const BlasFacts blas = blas_facts();
@@ -42,4 +44,5 @@ int main(int argc, char** argv) {
   if (!blas.slow.empty()) log(Level::warning, blas.slow);
   if (wanted("kernels")) bench::bench_kernels(grid);
   if (wanted("steps")) bench::bench_steps(grid, sizes);
+  if (wanted("dumps")) bench::bench_dumps(grid);
 }

@@ -35,6 +35,7 @@ TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   EXPECT_EQ(run.weights(), run.path() + "/weights");
   EXPECT_EQ(run.log(), run.path() + "/log");
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 2);  // with the lock
+  grid.barrier();  // which goes with the first rank that leaves
 }
 
 TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {
@@ -42,9 +43,8 @@ TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {
   const Grid grid = Grid::world();
   const std::string path = folder / "run";
   { const RunFolder first(path, RunFolder::Earlier::refused, "", grid); }
-  {
-    const RunFolder again(path, RunFolder::Earlier::refused, "", grid);
-  }  // never got as far as a step
+  // never got as far as a step
+  { const RunFolder again(path, RunFolder::Earlier::refused, "", grid); }
   folder.prepare([&] { support::put(path + "/history.jsonl", "{}\n"); });
   const auto refused =
       refusal_of([&] { RunFolder::check(path, RunFolder::Earlier::refused, grid); });

@@ -51,7 +51,7 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=2,sched_min_interval=0,batch_sched_delay=0,requeue_delay=1
+SchedulerParameters=bf_interval=2,sched_min_interval=0,batch_sched_delay=0
 ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=5

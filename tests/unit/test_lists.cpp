@@ -77,6 +77,23 @@ TEST_F(Flat, OtherDatasetsAreRefused) {
   expect_parts(refusal<int32_t>("m"), {"dataset m is no list"});
 }
 
+TEST_F(Flat, TextAttributesAreReadAsTheyWereWritten) {
+  const h5::File file = h5::create_file(path_);
+  for (const std::string text : {"", "a", "two words"}) {
+    h5::write_attribute(file, "text " + text, text);
+    EXPECT_EQ(h5::read_attribute(file, "text " + text), text);
+  }
+}
+
+TEST_F(Flat, AttributesOfManyValuesAreRefused) {
+  const h5::File file = h5::create_file(path_);
+  const hsize_t many = 1000;
+  const h5::Space space(H5Screate_simple(1, &many, nullptr), "space");
+  h5::Attribute(H5Acreate2(file, "x", H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), "x");
+  expect_parts(refusal_of([&] { h5::read_integer_attribute(file, "x"); }).message,
+               {"attribute x is not one value"});
+}
+
 TEST_F(Flat, SizesAreNotTrusted) {
   auto huge = properties();
   const hsize_t chunk = 1 << 20, larger = 5 << 20;

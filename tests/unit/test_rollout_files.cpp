@@ -9,9 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <thread>
 
 namespace longstraw {
 namespace {
@@ -121,6 +123,12 @@ TEST_F(RolloutFiles, BothKindsLoadAlike) {
   }
   EXPECT_EQ(h.groups[1].line, 2);  // the number of the group
   EXPECT_EQ(prompt_hashes(h, Grid::world()), prompt_hashes(l, Grid::world()));
+}
+
+TEST_F(RolloutFiles, TheSameRolloutsAreTheSameFile) {
+  const std::string first = support::get(hdf5(all_forms));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_TRUE(support::get(hdf5(all_forms)) == first);
 }
 
 TEST_F(RolloutFiles, TheKindIsToldByContent) {

@@ -65,12 +65,23 @@ class Checkpoint {
 /// all parts of a tensor and on all ranks.
 using Provide = std::function<bool(const std::string& name, Range elements, const Tensor& values)>;
 
-/// Writes a checkpoint like `source` to the folder `out`: same files, headers, names and types.
-/// Tensors that `provide` has values for (asked for in `type`, in parts) are rounded to nearest
-/// even to their stored type, the others and all other files of the folder (configuration,
-/// tokenizer, chat template, but no other weights) are copied byte for byte. Written as `out`.tmp,
-/// flushed to disk and renamed; an older `out` is replaced. Collective over `grid`; rank 0 writes.
+/// What type tensors with new values are stored in: that of the source, or the one they are
+/// computed in.
+enum class StoredAs { source, computed };
+
+/// The type that new values are computed in, and how they are stored.
+struct WriteType {
+  WriteType(DType type, StoredAs as = StoredAs::source) : computed(type), stored_as(as) {}
+  DType computed;
+  StoredAs stored_as;
+};
+
+/// Writes a checkpoint like `source` to the folder `out`: same files, names and types. Tensors that
+/// `provide` has values for (asked for in the computed type, in parts) are rounded to nearest even
+/// to their stored type, the others and all other files of the folder (configuration, tokenizer,
+/// chat template, but no other weights) are copied byte for byte. Written as `out`.tmp, flushed to
+/// disk and renamed; an older `out` is replaced. Collective over `grid`; rank 0 writes.
 void write_checkpoint(const std::string& out, const Checkpoint& source, const Grid& grid,
-                      Ledger& ledger, DType type, const Provide& provide);
+                      Ledger& ledger, WriteType type, const Provide& provide);
 
 }  // namespace longstraw

@@ -57,12 +57,15 @@ class DumpWriter : public DumpFields {
   std::unique_ptr<DumpFileWriter> segment_;  // rows that are new
 };
 
+/// Whether the checksums of a dump's content are computed when it is opened.
+enum class Content { checked, unchecked };
+
 /// Reads one dump back.
 class DumpReader : public DumpFields {
  public:
-  /// Opens the dump and the files it refers to, and checks all of their content. Refuses, on all
-  /// ranks and naming file and dataset, what is not whole. Collective over `grid`.
-  DumpReader(const std::string& path, const Grid& grid);
+  /// Opens the dump and the files it refers to. Refuses, on all ranks and naming file and dataset,
+  /// what is not whole. Collective over `grid`.
+  DumpReader(const std::string& path, const Grid& grid, Content content = Content::checked);
 
   bool restoring() const override { return true; }
   void number(const std::string& path, int64_t& value, std::string_view meaning) override;

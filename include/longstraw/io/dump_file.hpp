@@ -79,6 +79,7 @@ class DumpFileReader {
 
   const std::string& path() const { return path_; }
   bool has(const std::string& path) const { return h5::exists(file_, path); }
+  bool has_attribute(const std::string& name) const { return h5::has_attribute(file_, name); }
   std::string attribute(const std::string& name) const;
   int64_t number(const std::string& path) const;
   std::string text(const std::string& path) const;

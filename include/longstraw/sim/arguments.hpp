@@ -1,6 +1,7 @@
 // The command line.
 #pragma once
 
+#include "longstraw/sim/dumped.hpp"
 #include "longstraw/sim/restart.hpp"
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace longstraw {
 
-enum class Command { help, version, run, score, verify, inspect, convert };
+enum class Command { help, version, run, score, verify, inspect, convert, export_weights };
 /// What the scores of `score` are called in the rollouts it writes.
 enum class ScoreAs { policy, reference };
 
@@ -26,6 +27,8 @@ struct Arguments {
   ScoreAs score_as = ScoreAs::policy;  ///< score: --as
   int64_t directions = 2;              ///< verify: --directions
   std::string against;                 ///< verify: --against
+  bool check_content = false;          ///< inspect: --check
+  ExportOptions exported;              ///< export
   std::string target;                  ///< inspect, convert
 };
 

@@ -7,7 +7,8 @@
 
 namespace longstraw {
 
-/// Describes a checkpoint folder or a rollouts file in the log. Collective over `grid`.
-void inspect(const std::string& path, const Grid& grid);
+/// Describes a checkpoint folder, a rollouts file or a dump in the log; `check_content` is for
+/// dumps. Collective over `grid`.
+void inspect(const std::string& path, bool check_content, const Grid& grid);
 
 }  // namespace longstraw

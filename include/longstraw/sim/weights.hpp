@@ -19,8 +19,22 @@ std::vector<std::string> ignored_tensors(const Checkpoint& checkpoint, const Mod
 /// Reads every parameter on every rank. Collective over `grid`.
 void load_weights(const Checkpoint& checkpoint, const Parameters& parameters, const Grid& grid);
 
-/// Writes the parameters as a checkpoint like `source` to folder `out`. Collective over `grid`.
-void save_weights(const std::string& out, const Checkpoint& source, const Model& model,
-                  const Parameters& parameters, const Grid& grid, Ledger& ledger);
+struct TrainedWeights {
+  const Model& model;
+  const Parameters& parameters;
+  StoredAs stored_as = StoredAs::source;
+};
+/// Writes weights as a checkpoint like `source` to folder `out`. Collective over `grid`.
+void save_weights(const std::string& out, const Checkpoint& source, const TrainedWeights& weights,
+                  const Grid& grid, Ledger& ledger);
+
+/// How weights came about.
+struct WeightsOrigin {
+  std::string folder;  ///< that the weights are in
+  std::string checkpoint, rollouts, gradient_mode, precision;
+  int64_t updates = 0;
+};
+/// Puts it beside them as longstraw.json. Collective over `grid`.
+void write_origin(const WeightsOrigin& origin, const Grid& grid);
 
 }  // namespace longstraw

@@ -1,0 +1,108 @@
+#include "longstraw/sim/dumped.hpp"
+
+#include "longstraw/core/log.hpp"
+#include "longstraw/sim/report.hpp"
+#include "longstraw/sim/restart.hpp"
+#include "longstraw/sim/schedule.hpp"
+#include "longstraw/sim/weights.hpp"
+
+#include <filesystem>
+#include <map>
+#include <optional>
+
+namespace longstraw {
+namespace {
+
+int64_t number_of(DumpReader& dump, const std::string& path) {
+  int64_t value = 0;
+  dump.number(path, value, {});
+  return value;
+}
+
+// Bytes by the first word of a path.
+std::map<std::string, int64_t> bytes_by_label(const DumpFileReader& file) {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& path : file.paths()) bytes[path.substr(0, path.find('/'))] += file.bytes(path);
+  return bytes;
+}
+
+std::string place_of(DumpReader& dump) {
+  const std::string done = str("{} tick(s) and {} update(s) done", number_of(dump, "cursor/ticks"),
+                               number_of(dump, "optimizer/updates"));
+  if (number_of(dump, "cursor/at_end") != 0) return "after the last step, " + done;
+  return str("step {}, before {} of group {}, response {}, block {}; {}",
+             number_of(dump, "cursor/step") + 1,
+             name_of(static_cast<TickKind>(number_of(dump, "cursor/kind"))),
+             number_of(dump, "cursor/group"), number_of(dump, "cursor/response"),
+             number_of(dump, "cursor/block"), done);
+}
+
+}  // namespace
+
+bool is_dump(const std::string& path) {
+  if (std::filesystem::path(path).filename().string().starts_with("dump-")) return true;
+  if (!h5::is_hdf5(path)) return false;
+  const h5::File file = h5::open_file(path);
+  return h5::has_attribute(file, "metadata_checksum");
+}
+
+void inspect_dump(const std::string& path, bool check_content, const Grid& grid) {
+  DumpReader dump(path, grid, check_content ? Content::checked : Content::unchecked);
+  const DumpFileReader& file = dump.file();
+  RunIdentity run;
+  run.fields(dump);
+  log(Level::info, "dump       {}", path);
+  log(Level::info, "written    by {}, {} rank(s)", file.attribute("program"), run.ranks);
+  log(Level::info, "run        {}", place_of(dump));
+  log(Level::info, "model      {}  (digest {})", run.model, run.model_digest);
+  log(Level::info, "rollouts   {}  (digest {})", run.rollouts, run.rollouts_digest);
+  int64_t total = 0;
+  const auto line = [&](const std::string& label, int64_t bytes, const std::string& where) {
+    log(Level::info, "  {:<10} {:>12}{}", label, bytes_text(static_cast<double>(bytes)), where);
+    total += bytes;
+  };
+  log(Level::info, "content");
+  for (const auto& [label, bytes] : bytes_by_label(file)) line(label, bytes, "");
+  for (const auto& segment : dump.segments())
+    for (const auto& [label, bytes] : bytes_by_label(*segment))
+      line(label, bytes, "  in " + std::filesystem::path(segment->path()).filename().string());
+  line("total", total, "");
+  log(Level::info, check_content ? "checked    all content matches its checksums"
+                                 : "checked    names, extents and attributes; --check: content");
+}
+
+void export_weights(const ExportOptions& options, const Grid& grid) {
+  DumpReader dump(options.dump, grid);
+  RunIdentity run;
+  run.fields(dump);
+  const Checkpoint source =
+      Checkpoint::open(options.checkpoint.empty() ? run.model : options.checkpoint, grid);
+  std::optional<Model> model;
+  std::optional<DType> type;
+  agree(grid, [&] {
+    model.emplace(open_model(source));
+    Deck deck(run.deck, options.dump + ", deck");
+    type = deck.get<std::string>("model.precision") == "float64" ? DType::float64 : DType::float32;
+    if (grid.rank() == 0)
+      require(source.digest() == run.model_digest,
+              "{} is of another model than {} holds (digests {} and {}) - name the folder that the "
+              "run started from by --checkpoint",
+              options.dump, source.folder(), run.model_digest, source.digest());
+  });
+  Ledger ledger;
+  const Parameters parameters(ledger, *type, model->parameters);
+  parameters.weight_fields(dump, grid);
+  save_weights(options.output, source,
+               {*model, parameters, options.masters ? StoredAs::computed : StoredAs::source}, grid,
+               ledger);
+  write_origin({.folder = options.output,
+                .checkpoint = source.folder(),
+                .rollouts = run.rollouts,
+                .gradient_mode = Deck(run.deck, options.dump).get<std::string>("gradient.mode"),
+                .precision = name_of(*type),
+                .updates = number_of(dump, "optimizer/updates")},
+               grid);
+  log(Level::info, "wrote {}: the weights {}", options.output, place_of(dump));
+}
+
+}  // namespace longstraw
