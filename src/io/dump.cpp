@@ -11,6 +11,8 @@
 namespace longstraw {
 namespace {
 
+constexpr size_t longest_name = 100;
+
 int64_t elements_of(const std::vector<int64_t>& extents) {
   return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
@@ -98,7 +100,15 @@ GrownArrays DumpWriter::complete() {
     for (const auto& [path, sum] : segment_->complete()) stored_.arrays[path].sum += sum;
   for (const auto& [path, array] : stored_.arrays) main_.set_sum(path, array.sum);
   main_.attribute("segments", str("{}", fmt::join(stored_.files, " ")));
-  main_.complete();
+  try {
+    main_.complete();
+  } catch (const Error&) {
+    // Nothing refers to it, and a full disk needs the room.
+    std::error_code ignored;
+    if (segment_ && grid_.rank() == 0)
+      std::filesystem::remove(folder_ + "/" + stored_.files.back(), ignored);
+    throw;
+  }
   return stored_;
 }
 
@@ -116,11 +126,16 @@ DumpReader::DumpReader(const std::string& path, const Grid& grid, Content conten
               path);
       std::istringstream names(main_->attribute("segments"));
       for (std::string name; names >> name;) {
-        require(name.find('/') == std::string::npos, "{} refers to {}, outside its folder", path,
-                name);
+        require(name.find('/') == std::string::npos && name.size() < longest_name,
+                "{} refers to {}, outside its folder", path, name.substr(0, longest_name));
         const std::string file = (folder / name).string();
-        require(std::filesystem::exists(file), "{} needs {}, which is missing", path, file);
-        segments_.push_back(std::make_unique<DumpFileReader>(file));
+        std::error_code failed;
+        require(std::filesystem::exists(file, failed), "{} needs {}, which is missing", path, file);
+        try {
+          segments_.push_back(std::make_unique<DumpFileReader>(file));
+        } catch (const Error& error) {
+          throw Error(str("{} needs {}", path, error.what()));
+        }
         stored_.files.push_back(name);
       }
     });
@@ -133,8 +148,10 @@ void DumpReader::check_content() const {
   std::vector<uint64_t> stored, found;
   agree(grid_, [&] {
     std::map<std::string, uint64_t> in_segments;
+    const std::string kept = str(", kept in {},", fmt::join(stored_.files, ", "));
     const auto check = [&](const DumpFileReader& file, const std::string& path, uint64_t sum) {
-      places.push_back(str("{}: dataset {}", file.path(), path));
+      places.push_back(str("{}: dataset {}{}", file.path(), path,
+                           file.is_reference(path) ? kept : std::string()));
       stored.push_back(file.stored_sum(path));
       found.push_back(sum);
     };

@@ -91,7 +91,7 @@ h5::Handle<H5Oclose> opened(const h5::File& file, const std::string& path) {
 void add_attributes(Digest& sum, hid_t object, bool is_root) {
   std::vector<std::string> names;
   hsize_t next = 0;
-  h5::check_h5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, &next, keep_name, &names),
+  h5::check_h5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, keep_name, &names),
                "cannot list attributes");
   std::sort(names.begin(), names.end());
   for (const auto& name : names) {

@@ -12,6 +12,9 @@
 namespace longstraw {
 namespace {
 
+// Times the bytes of a row, which are in the file, it is no overflow.
+constexpr int64_t largest_row = int64_t{1} << 40;
+
 int64_t product(const std::vector<int64_t>& extents, size_t first = 0) {
   return std::accumulate(extents.begin() + std::min(first, extents.size()), extents.end(),
                          int64_t{1}, std::multiplies<>());
@@ -115,7 +118,13 @@ int64_t DumpFileWriter::bytes() const {
 std::map<std::string, uint64_t> DumpFileWriter::complete() {
   try {
     agree(grid_, [&] {
-      if (grid_.rank() == 0) lay_out();
+      if (grid_.rank() != 0) return;
+      try {
+        lay_out();
+      } catch (const Error& error) {
+        explain_full_disk(error);
+        throw;
+      }
     });
     write_values();
     agree(grid_, [&] {
@@ -127,6 +136,16 @@ std::map<std::string, uint64_t> DumpFileWriter::complete() {
     throw;
   }
   return sums_;
+}
+
+// HDF5 says of a full disk no more than that.
+void DumpFileWriter::explain_full_disk(const Error& error) const {
+  std::error_code failed;
+  const auto free =
+      std::filesystem::space(std::filesystem::path(path_).parent_path(), failed).available;
+  if (std::string(error.what()).starts_with("no room") || failed) return;
+  if (free < static_cast<uintmax_t>(bytes()))
+    throw Error(str("no room for {}: {} bytes are needed, {} are free", path_, bytes(), free));
 }
 
 void DumpFileWriter::lay_out() const {
@@ -240,26 +259,35 @@ void DumpFileWriter::add_sums() const {
 
 DumpFileReader::DumpFileReader(const std::string& path) : path_(path) {
   try {
+    check_regular(path);
     file_ = h5::open_file(path);
+    require(h5::has_attribute(file_, "format") && h5::has_attribute(file_, "metadata_checksum"),
+            "it has no format number or no checksum");
   } catch (const Error& error) {
     throw Error(str("{} is no whole dump: {}", path, error.what()));
   }
-  require(h5::has_attribute(file_, "format") && h5::has_attribute(file_, "metadata_checksum"),
-          "{} is no whole dump: it has no format number or no checksum", path);
+  try {
+    check_facts();
+  } catch (const Error& error) {
+    throw Error(str("{}: {}", path, error.what()));
+  }
+}
+
+void DumpFileReader::check_facts() const {
   const int64_t format = h5::read_integer_attribute(file_, "format");
   require(format >= oldest_dump_format && format <= dump_format,
-          "{} is a dump of format {}, this program ({}) reads formats {} to {} - use the program "
+          "it is a dump of format {}, this program ({}) reads formats {} to {} - use the program "
           "that wrote it ({})",
-          path, format, version_text, oldest_dump_format, dump_format, attribute("program"));
+          format, version_text, oldest_dump_format, dump_format, attribute("program"));
   const auto stored = static_cast<uint64_t>(h5::read_integer_attribute(file_, "metadata_checksum"));
   uint64_t found = 0;
   try {
     found = described_sum(file_);
   } catch (const Error& error) {
-    throw Error(str("{} is damaged: {}", path, error.what()));
+    throw Error(str("it is damaged: {}", error.what()));
   }
   require(found == stored,
-          "{} is damaged: its names, extents or attributes do not match their checksum", path);
+          "it is damaged: its names, extents or attributes do not match their checksum");
 }
 
 std::string DumpFileReader::attribute(const std::string& name) const {
@@ -270,6 +298,11 @@ namespace {
 
 h5::Dataset opened(const h5::File& file, const std::string& name, const std::string& path) {
   return {H5Dopen2(file, path.c_str(), H5P_DEFAULT), str("{}: no dataset {}", name, path)};
+}
+
+int64_t elements(const h5::Dataset& set) {
+  const h5::Space space(H5Dget_space(set), "extents");
+  return std::max<int64_t>(H5Sget_simple_extent_npoints(space), 0);
 }
 
 // A dataset of this class of values; what is opened was checked to be one value where it is no
@@ -307,7 +340,10 @@ std::vector<int64_t> DumpFileReader::extents(const std::string& path) const {
 
 int64_t DumpFileReader::first_row(const std::string& path) const {
   const auto set = opened(file_, path_, path);
-  return h5::has_attribute(set, "first_row") ? h5::read_integer_attribute(set, "first_row") : 0;
+  if (!h5::has_attribute(set, "first_row")) return 0;
+  const int64_t row = h5::read_integer_attribute(set, "first_row");
+  require(row >= 0 && row <= largest_row, "{}: {} starts at row {}", path_, path, row);
+  return row;
 }
 
 std::string DumpFileReader::meaning(const std::string& path) const {
@@ -322,7 +358,12 @@ bool DumpFileReader::is_reference(const std::string& path) const {
 
 void DumpFileReader::read(const std::string& path, int64_t first, const Tensor& to) const {
   if (to.empty()) return;
-  h5::read_flat(opened(file_, path_, path), first, to, str("{} of {}", path, path_));
+  const auto set = opened(file_, path_, path);
+  const h5::Type type(H5Dget_type(set), path);
+  require(H5Tget_class(type) == H5T_FLOAT &&
+              static_cast<int64_t>(H5Tget_size(type)) == size_of(to.type()),
+          "{}: {} has elements of another type than this run's", path_, path);
+  h5::read_flat(set, first, to, str("{} of {}", path, path_));
 }
 
 std::vector<double> DumpFileReader::numbers(const std::string& path) const {
@@ -336,9 +377,7 @@ std::vector<std::string> DumpFileReader::paths() const { return dataset_paths(fi
 int64_t DumpFileReader::bytes(const std::string& path) const {
   const auto set = opened(file_, path_, path);
   const h5::Type type(H5Dget_type(set), path);
-  const h5::Space space(H5Dget_space(set), path);
-  return std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0) *
-         static_cast<int64_t>(H5Tget_size(type));
+  return elements(set) * static_cast<int64_t>(H5Tget_size(type));
 }
 
 uint64_t DumpFileReader::stored_sum(const std::string& path) const {

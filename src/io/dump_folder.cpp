@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 namespace longstraw {
 namespace {
@@ -14,7 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_dump(const fs::path& file) {
-  return file.filename().string().starts_with("dump-") && file.extension() == ".h5";
+  const std::string name = file.filename().string();
+  const auto begin = name.begin() + std::min<size_t>(name.size(), 5);
+  return name.starts_with("dump-") && name.ends_with(".h5") &&
+         std::all_of(begin, name.end() - 3, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 }  // namespace
@@ -64,7 +68,7 @@ int64_t DumpFolder::write(int64_t ticks, int64_t keep,
   agree(grid_, [&] {
     if (grid_.rank() != 0) return;
     point_latest_to(writer.name());
-    prune(keep);
+    prune(writer.name(), keep);
   });
   return writer.bytes();
 }
@@ -76,19 +80,22 @@ void DumpFolder::point_latest_to(const std::string& name) const {
   move_into_place(temporary.string(), path_ + "/latest");
 }
 
-void DumpFolder::prune(int64_t keep) const {
-  std::vector<std::pair<fs::file_time_type, fs::path>> dumps;
+void DumpFolder::prune(const std::string& newest, int64_t keep) const {
+  // Clocks of machines differ and are set back: the one just written is the newest for certain.
+  std::vector<std::tuple<bool, fs::file_time_type, fs::path>> dumps;
   for (const auto& entry : fs::directory_iterator(path_))
-    if (is_dump(entry.path())) dumps.emplace_back(entry.last_write_time(), entry.path());
+    if (is_dump(entry.path()))
+      dumps.emplace_back(entry.path().filename() == newest, entry.last_write_time(), entry.path());
   std::sort(dumps.rbegin(), dumps.rend());
   std::set<std::string> needed;
   for (size_t i = 0; i < dumps.size(); ++i) {
+    const fs::path& dump = std::get<fs::path>(dumps[i]);
     if (static_cast<int64_t>(i) >= keep) {
-      fs::remove(dumps[i].second);
+      fs::remove(dump);
       continue;
     }
     try {
-      std::istringstream names(DumpFileReader(dumps[i].second.string()).attribute("segments"));
+      std::istringstream names(DumpFileReader(dump.string()).attribute("segments"));
       for (std::string name; names >> name;) needed.insert(name);
     } catch (const Error& error) {
       // What it needs is not known: nothing is removed.

@@ -83,12 +83,14 @@ std::vector<int64_t> extents_of(const Dataset& set) {
 
 // act(selection in the file, memory space, part of values) for parts of at most 1 GiB.
 template <class Act>
-void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values, const Act& act) {
+void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values,
+                       const std::string& what, const Act& act) {
   const auto extents = extents_of(set);
   const Space file(H5Dget_space(set), "extents");
   const hssize_t there = H5Sget_simple_extent_npoints(file);
   require(first >= 0 && first <= there && values.size() <= there - first,
-          "{} elements from {} on are asked for, {} are there", values.size(), first, there);
+          "{}: {} elements from {} on are asked for, {} are there", what, values.size(), first,
+          there);
   const int64_t most = largest_transfer / size_of(values.type());
   const Tensor flat = values.reshape({values.size()});
   for (int64_t begin = 0; begin < flat.size(); begin += most) {
@@ -170,14 +172,14 @@ void select_flat(const Space& space, const std::vector<int64_t>& extents, Range 
 }
 
 void write_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what) {
-  for_each_transfer(set, first, values, [&](hid_t file, hid_t memory, const Tensor& part) {
+  for_each_transfer(set, first, values, what, [&](hid_t file, hid_t memory, const Tensor& part) {
     check_h5(H5Dwrite(set, memory_type(part.type()), memory, file, H5P_DEFAULT, part.raw()),
              "cannot write " + what);
   });
 }
 
 void read_flat(const Dataset& set, int64_t first, const Tensor& values, const std::string& what) {
-  for_each_transfer(set, first, values, [&](hid_t file, hid_t memory, const Tensor& part) {
+  for_each_transfer(set, first, values, what, [&](hid_t file, hid_t memory, const Tensor& part) {
     check_h5(H5Dread(set, memory_type(part.type()), memory, file, H5P_DEFAULT, part.raw()),
              "cannot read " + what);
   });
@@ -187,7 +189,9 @@ std::vector<std::string> names(const File& file, const std::string& path) {
   const Group group(H5Gopen2(file, path.c_str(), H5P_DEFAULT), "no group " + path);
   std::vector<std::string> found;
   hsize_t next = 0;
-  check_h5(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &next, keep_name, &found), path);
+  // In native order: for another, HDF5 1.10 makes a table, and of a damaged group frees what it has
+  // not filled.
+  check_h5(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &next, keep_name, &found), path);
   std::sort(found.begin(), found.end());
   return found;
 }

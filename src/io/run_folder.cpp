@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string_view>
 
+#include <unistd.h>
+
 namespace longstraw {
 namespace {
 
@@ -25,7 +27,8 @@ fs::path existing_parent(fs::path path) {
 
 // Some file systems have no locks, and HDF5 will not open a file there unless it is told to.
 void check_hdf5(const std::string& folder) {
-  const std::string file = folder + "/.longstraw-probe.h5";
+  // Its own name: of two jobs that start together, one must not remove the other's.
+  const std::string file = str("{}/.longstraw-probe-{}.h5", folder, ::getpid());
   std::error_code ignored;
   try {
     { const auto made = h5::create_file(file); }
@@ -55,6 +58,11 @@ void check_here(const std::string& path, RunFolder::Earlier earlier) {
     require(earlier == RunFolder::Earlier::allowed || !fs::exists(path + "/" + name, failed),
             str("run folder {} holds {} of another run - go on with it by -r auto, choose another "
                 "with -d, or remove it",
+                path, name),
+            2);
+  for (const char* name : {"weights", "dumps"})
+    require(!fs::exists(path + "/" + name, failed) || fs::is_directory(path + "/" + name, failed),
+            str("run folder {}: {} is there and no folder - choose another with -d, or remove it",
                 path, name),
             2);
   require(!fs::exists(path + deck_name, failed) || written_by_a_run(path + deck_name),

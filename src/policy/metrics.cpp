@@ -55,6 +55,7 @@ void StepMetrics::fields(DumpFields& fields, const Grid& grid) {
                               .own = grid.rank() == 0}});
   std::vector<double> ratio_max{grid.max(ratio_max_)};
   fields.numbers("step/ratio_max", ratio_max, "largest ratio of the step's counted tokens so far");
+  if (ratio_max.size() != 1) throw Error("step/ratio_max is not one number", 1, true);
   ratio_max_ = ratio_max[0];
 }
 

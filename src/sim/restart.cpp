@@ -1,6 +1,5 @@
 #include "longstraw/sim/restart.hpp"
 
-#include "longstraw/core/log.hpp"
 #include "longstraw/io/checksum.hpp"
 
 #include <algorithm>
@@ -38,14 +37,13 @@ void refuse(const std::string& dump, const std::string& why) {
 }
 
 // What was changed is taken when it is forced, between two steps.
-void require_forced(const std::string& dump, const std::string& what, bool between_steps,
-                    bool force) {
+Note forced(const std::string& dump, const std::string& what, bool between_steps, bool force) {
   if (!force) refuse(dump, what + " - change it back, start a new run, or take it by --force");
   if (!between_steps)
     refuse(dump, what +
                      ", and the dump lies within a step - take one that was written between "
                      "steps, or change it back");
-  log(Level::warning, "restart: {} (taken by --force)", what);
+  return {Level::warning, str("restart: {} (taken by --force)", what)};
 }
 
 }  // namespace
@@ -62,11 +60,11 @@ MayChange may_change(const std::string& key) {
 }
 
 std::optional<std::string> find_dump(const RestartRequest& request, const DumpFolder& folder,
-                                     const Grid& grid) {
+                                     const Grid& grid, Notes& notes) {
   if (request.from == Restart::none) return std::nullopt;
   if (grid.rank() == 0)
     for (const auto& file : folder.unfinished())
-      log(Level::warning, "{} was not finished and is passed over", file);
+      notes.push_back({Level::warning, str("{} was not finished and is passed over", file)});
   std::optional<std::string> found;
   if (request.from == Restart::file)
     found = std::filesystem::absolute(request.file).lexically_normal().string();
@@ -112,24 +110,27 @@ RunIdentity identity_of(const Problem& problem, const Grid& grid) {
   return identity;
 }
 
-void check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
-                   bool between_steps, bool force) {
+Notes check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
+                    bool between_steps, bool force) {
+  Notes notes;
   if (dumped.model_digest != now.model_digest)
     refuse(dump, str("it is of another model: {}, not {} (digests {} and {})", dumped.model,
                      now.model, dumped.model_digest, now.model_digest));
   if (dumped.rollouts_digest != now.rollouts_digest)
-    require_forced(dump,
-                   str("rollouts.file has other content: {} (digest {}), was {} ({})", now.rollouts,
-                       now.rollouts_digest, dumped.rollouts, dumped.rollouts_digest),
-                   between_steps, force);
+    notes.push_back(
+        forced(dump,
+               str("rollouts.file has other content: {} (digest {}), was {} ({})", now.rollouts,
+                   now.rollouts_digest, dumped.rollouts, dumped.rollouts_digest),
+               between_steps, force));
   for (const Change& change : changes(dumped.deck, now.deck)) {
     const std::string what = str("{} = {}, was {}", change.key, change.now, change.before);
     switch (may_change(change.key)) {
-      case MayChange::yes: log(Level::info, "restart: {}", what); break;
-      case MayChange::forced: require_forced(dump, what, between_steps, force); break;
+      case MayChange::yes: notes.push_back({Level::info, "restart: " + what}); break;
+      case MayChange::forced: notes.push_back(forced(dump, what, between_steps, force)); break;
       case MayChange::no: refuse(dump, what + " - change it back, or start a new run"); break;
     }
   }
+  return notes;
 }
 
 }  // namespace longstraw

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 
 namespace longstraw {
@@ -100,7 +101,14 @@ Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
     go_to_step(0);
     return;
   }
-  fields(*dump);
+  try {
+    fields(*dump);
+  } catch (const Error& error) {
+    throw Error(str("cannot go on from {}: {}", dump->file().path(), error.what()), error.status(),
+                error.everywhere());
+  } catch (const nlohmann::json::exception& error) {  // of a text, the same on every rank
+    throw Error(str("cannot go on from {}: {}", dump->file().path(), error.what()), 1, true);
+  }
   ledger_.raise_peaks(report_.bytes_peak);
   report_.restarts.push_back(std::filesystem::path(dump->file().path()).filename().string());
   progress_.done_before(work_done());
@@ -265,6 +273,8 @@ void Run::fields(DumpFields& fields) {
   fields.number("cursor/ticks", ticks_, "ticks done since the run began");
   int64_t between = finished() || plan_.empty() || next_ == first_tick(next_.step, plan_);
   fields.number("cursor/between_steps", between, "1: the next tick is the first of its step");
+  check_number("cursor/step", next_.step, 0, std::numeric_limits<int64_t>::max());
+  check_number("cursor/ticks", ticks_, 0, std::numeric_limits<int64_t>::max());
   fields.text("history", history_, "JSON lines: history.jsonl, of the steps before");
   parameters_.weight_fields(fields, grid_);
   optimizer_.fields(fields, parameters_.list());
@@ -275,7 +285,12 @@ void Run::fields(DumpFields& fields) {
     if (fields.restoring() && !finished()) go_to_step(next_.step);  // the deck has more steps now
   }
   if (at_end != 0 || finished()) return;
-  if (fields.restoring()) begin_step(next_.step);
+  if (fields.restoring()) {
+    begin_step(next_.step);
+    // Forced changes may have given the step another first tick.
+    if (between != 0) next_ = first_tick(next_.step, plan_);
+    if (!is_tick(next_, plan_)) throw Error("its cursor is at no tick of the step", 1, true);
+  }
   report_.bytes_peak = peak_bytes(ledger_, grid_);
   report_.fields(fields);
   stepper_.fields(fields, next_);
@@ -379,16 +394,20 @@ RunFolder::Earlier earlier(const RunOptions& options) {
   return own ? RunFolder::Earlier::allowed : RunFolder::Earlier::refused;
 }
 
-// The dump, when this run may go on from it.
-std::unique_ptr<DumpReader> open_dump(const std::string& path, const Problem& problem,
-                                      const RunOptions& options, const Grid& grid) {
-  auto dump = std::make_unique<DumpReader>(path, grid);
+// The dump, if there is one, when this run may go on from it.
+std::unique_ptr<DumpReader> open_dump(const Problem& problem, const RunOptions& options,
+                                      const Grid& grid, Notes& notes) {
+  const DumpFolder dumps(options.folder + "/dumps", grid);
+  const auto path = find_dump(options.restart, dumps, grid, notes);
+  if (!path) return nullptr;
+  auto dump = std::make_unique<DumpReader>(*path, grid);
   RunIdentity dumped;
   int64_t between_steps = 0;
   dumped.fields(*dump);
   dump->number("cursor/between_steps", between_steps, {});
-  check_restart(dumped, identity_of(problem, grid), path, between_steps != 0,
-                options.restart.force);
+  for (Note& note : check_restart(dumped, identity_of(problem, grid), *path, between_steps != 0,
+                                  options.restart.force))
+    notes.push_back(std::move(note));
   return dump;
 }
 
@@ -402,24 +421,25 @@ bool has_finished(const RunFolder& files, const Grid& grid) {
 
 void check_run(const Problem& problem, const RunOptions& options, const Grid& grid) {
   RunFolder::check(options.folder, earlier(options), grid);
-  const DumpFolder dumps(options.folder + "/dumps", grid);
-  if (const auto path = find_dump(options.restart, dumps, grid))
-    open_dump(*path, problem, options, grid);
+  Notes notes;
+  open_dump(problem, options, grid, notes);
+  for (const Note& note : notes) log(note.level, note.text);
 }
 
 RunResult run(const Problem& problem, const RunOptions& options, const Signals& signals,
               const Grid& grid) {
+  // Before anything is written: a restart that is refused leaves all as it is.
+  RunFolder::check(options.folder, earlier(options), grid);
+  Notes notes;
+  auto dump = open_dump(problem, options, grid, notes);
   const RunFolder files(options.folder, earlier(options), problem.deck, grid);
   const Watchdog watchdog(grid, files.path(), problem.settings.watchdog_seconds);
   Clock clock(grid, signals, files.path(), options.time_limit);
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
+  for (const Note& note : notes) log(note.level, note.text);
   DumpFolder dumps(files.dumps(), grid);
-  std::unique_ptr<DumpReader> dump;
-  if (const auto path = find_dump(options.restart, dumps, grid)) {
-    dump = open_dump(*path, problem, options, grid);
-    dumps.go_on_from(*dump);
-  } else if (options.restart.from == Restart::automatic) {
+  if (!dump && options.restart.from == Restart::automatic) {
     if (has_finished(files, grid)) {
       log(Level::info, "finished already: {} is there, and no dump to go on from", files.origin());
       return RunResult::finished;
@@ -427,7 +447,10 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
     log(Level::info, "restart    no dump in {}: a new run", dumps.path());
   }
   Run run(problem, grid, dump.get());
-  if (dump) log(Level::info, "restart    from {}: {}", dump->file().path(), run.place());
+  if (dump) {
+    dumps.go_on_from(*dump);  // knows now what the files hold
+    log(Level::info, "restart    from {}: {}", dump->file().path(), run.place());
+  }
   dump.reset();
   if (run.finished() && has_finished(files, grid)) {
     log(Level::info, "finished already: {} is there", files.origin());

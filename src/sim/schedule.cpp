@@ -93,6 +93,12 @@ Tick next_tick(const Tick& done, const StepPlan& plan) {
   return next;
 }
 
+bool is_tick(const Tick& tick, const StepPlan& plan) {
+  Tick at = first_tick(tick.step, plan);
+  while (at != tick && at.kind != TickKind::update) at = next_tick(at, plan);
+  return at == tick;
+}
+
 void for_each_tick(int64_t step, const StepPlan& plan,
                    const std::function<void(const Tick&)>& act) {
   for (Tick tick = first_tick(step, plan); tick.kind != TickKind::update;

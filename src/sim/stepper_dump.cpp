@@ -6,6 +6,11 @@
 #include <algorithm>
 
 namespace longstraw {
+namespace {
+
+constexpr int64_t largest_number = std::numeric_limits<int64_t>::max();
+
+}  // namespace
 
 void Stepper::fields(DumpFields& fields, const Tick& next) {
   metrics_.fields(fields, context_.grid);
@@ -58,8 +63,10 @@ void Stepper::group_fields(DumpFields& fields, const Tick& next) {
   if (fields.restoring()) begin_group();
   fields.number("group/checkpoint_every", checkpoint_every_,
                 "blocks between saved states of the prompt");
+  check_number("group/checkpoint_every", checkpoint_every_, 1, largest_number);
   int64_t end = sequence_->end();
   fields.number("group/end", end, "position after the last token whose state is retained");
+  check_number("group/end", end, 0, captured(group(next)) + std::ssize(response(next).ids));
   if (fields.restoring()) resume_sequence(next, end);
   prompt_fields(fields, next);
   const int64_t boundary = captured(group(next));
@@ -74,6 +81,7 @@ void Stepper::group_fields(DumpFields& fields, const Tick& next) {
   }
   int64_t starts = std::ssize(branch_starts_);
   fields.number("branch/starts", starts, "blocks of the branch whose start is kept");
+  check_number("branch/starts", starts, 0, response_blocks(next));
   for (int64_t b = 0; b < starts; ++b) {
     if (fields.restoring()) branch_starts_[b] = carried_zeros(context_, "saved states", shapes_);
     carried_fields(fields, str("branch/start_{}", b), shapes_, branch_starts_.at(b));
@@ -106,6 +114,7 @@ void Stepper::prompt_fields(DumpFields& fields, const Tick& next) {
   while (prompt_starts_.contains(starts * checkpoint_every_)) ++starts;
   fields.number("prompt/starts", starts,
                 "states saved by capture, one every group/checkpoint_every blocks");
+  check_number("prompt/starts", starts, 0, captured(group(next)));
   std::vector<const CarriedStates*> moments;
   for (int64_t i = 0; i < starts; ++i) {
     auto& kept = prompt_starts_[i * checkpoint_every_];

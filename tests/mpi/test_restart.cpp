@@ -104,7 +104,7 @@ Left left_by(const std::string& folder) {
           .string());
   for (const auto& path : dump.paths())
     if (path.starts_with("weights/") || path.starts_with("optimizer/"))
-      left.arrays[path] = dump.numbers(path);
+      left.arrays[path] = h5::read_all(h5::open_file(dump.path()), path);
   for (int step = 0; step < 2; ++step) {
     const std::string name = str("gradient-{}.h5", step);
     const auto file = std::filesystem::path(folder) / name;

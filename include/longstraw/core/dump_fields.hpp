@@ -51,6 +51,9 @@ class DumpFields {
   virtual void contributed(const DumpArray& array, std::span<const DumpPiece> pieces) = 0;
 };
 
+/// Refuses a number of a dump that is not `least` to `most`, the same on every rank.
+void check_number(const std::string& path, int64_t value, int64_t least, int64_t most);
+
 /// Pieces of the array that is elements `array` of a flat one: what this rank holds of it in
 /// `values`, which are the flat elements from `begin` on. Own are those in `owned`.
 std::vector<DumpPiece> flat_pieces(Range array, const Tensor& values, int64_t begin, Range owned);

@@ -57,6 +57,7 @@ class DumpFileWriter {
 
   std::string temporary() const { return path_ + ".tmp"; }
   void lay_out() const;
+  void explain_full_disk(const Error& error) const;
   void write_values();
   void write_item(const h5::File& file, const Item& item);
   void write_pieces(const h5::File& file, const Item& item, std::span<const DumpPiece> pieces);
@@ -101,6 +102,8 @@ class DumpFileReader {
   uint64_t computed_sum(const std::string& path, int parts, int part) const;
 
  private:
+  void check_facts() const;
+
   std::string path_;
   h5::File file_;
 };

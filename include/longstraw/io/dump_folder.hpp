@@ -32,7 +32,7 @@ class DumpFolder {
 
  private:
   void point_latest_to(const std::string& name) const;
-  void prune(int64_t keep) const;
+  void prune(const std::string& newest, int64_t keep) const;
 
   std::string path_;
   const Grid& grid_;

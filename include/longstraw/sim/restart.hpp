@@ -1,11 +1,13 @@
 // Going on from a dump: which one, and whether this run may.
 #pragma once
 
+#include "longstraw/core/log.hpp"
 #include "longstraw/io/dump_folder.hpp"
 #include "longstraw/sim/problem.hpp"
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace longstraw {
 
@@ -23,10 +25,17 @@ struct RestartRequest {
   bool force = false;  ///< take changes of the deck or the data that give the run another meaning
 };
 
+/// What there is to say of a restart, once the run's log is there.
+struct Note {
+  Level level;
+  std::string text;
+};
+using Notes = std::vector<Note>;
+
 /// The dump to go on from, if there is one. Names half-written dumps, which are passed over.
 /// Collective over `grid`.
 std::optional<std::string> find_dump(const RestartRequest& request, const DumpFolder& folder,
-                                     const Grid& grid);
+                                     const Grid& grid, Notes& notes);
 
 /// What tells a run from others.
 struct RunIdentity {
@@ -47,8 +56,8 @@ MayChange may_change(const std::string& key);
 
 /// Refuses, by name, a dump of another model or other rollouts, and changes of the deck that would
 /// give the run another meaning, unless they are forced and the dump lies between two steps
-/// (`between_steps`). Says which keys have changed. The same on all ranks.
-void check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
-                   bool between_steps, bool force);
+/// (`between_steps`). Returns which keys have changed. The same on all ranks.
+Notes check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
+                    bool between_steps, bool force);
 
 }  // namespace longstraw

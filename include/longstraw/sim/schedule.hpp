@@ -52,6 +52,8 @@ Tick first_tick(int64_t step, const StepPlan& plan);
 /// but the last, then replay its blocks in reverse); walk the prompt in reverse; then the next
 /// group; after the last one the update.
 Tick next_tick(const Tick& done, const StepPlan& plan);
+/// Whether `tick` is one of a step with this plan.
+bool is_tick(const Tick& tick, const StepPlan& plan);
 /// Calls `act` with every tick of step `step` but its update, in order.
 void for_each_tick(int64_t step, const StepPlan& plan, const std::function<void(const Tick&)>& act);
 
