@@ -15,7 +15,7 @@ bash cmake/install-packages.sh
 cmake --preset default -DLONGSTRAW_TESTS=OFF -DLONGSTRAW_BENCH=OFF -B build/run >build-run.tmp 2>&1 ||
   { cat build-run.tmp >&2; echo "first-run: cmake could not configure; its words are above" >&2; exit 1; }
 rm -f build-run.tmp
-cmake --build build/run --target longstraw -j "$(nproc)"
+cmake --build build/run --target longstraw -j "$(env -u OMP_NUM_THREADS nproc)"
 mpirun -n 2 build/run/src/longstraw run -i input/recall.ini -d "$folder"
 cat <<TEXT
 

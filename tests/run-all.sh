@@ -10,7 +10,7 @@ build() {
   cmake --preset "$1" >build-test.tmp 2>&1 ||
     { cat build-test.tmp >&2; echo "run-all: cmake could not configure; its words are above" >&2; exit 1; }
   rm -f build-test.tmp
-  cmake --build "build/$1" -j "$(nproc)"
+  cmake --build "build/$1" -j "$(env -u OMP_NUM_THREADS nproc)"
 }
 
 build default
@@ -18,4 +18,4 @@ ctest --preset default "$@"
 [ $# -gt 0 ] && exit
 command -v clang++ >/dev/null || { echo "run-all: no clang++: the fuzz targets are skipped" >&2; exit; }
 build fuzz
-ctest --preset fuzz -j "$(nproc)"
+ctest --preset fuzz -j "$(env -u OMP_NUM_THREADS nproc)"
