@@ -36,10 +36,14 @@ void check_hdf5(const std::string& folder) {
   } catch (const Error& error) {
     fs::remove(file, ignored);
     const char* locking = std::getenv("HDF5_USE_FILE_LOCKING");
+    // Without the name, which is another on every try.
+    std::string reason = error.what();
+    if (const size_t at = reason.find(file); at != std::string::npos)
+      reason.replace(at, file.size(), "in it");
     throw Error(
         str("HDF5 cannot work there: {}; HDF5_USE_FILE_LOCKING is {}, FALSE keeps it from "
             "locking files",
-            error.what(), locking == nullptr ? "not set" : locking));
+            reason, locking == nullptr ? "not set" : locking));
   }
   fs::remove(file, ignored);
 }

@@ -69,7 +69,7 @@ TEST_F(Arguments, VersionHasFactsOfTheBuild) {
 
 TEST_F(Arguments, MistakesAreNamed) {
   expect_bad("train -i deck.ini",
-             {"\"train\"", "no command", "(run, score, verify, inspect, convert)"});
+             {"\"train\"", "no command", "(run, score, verify, inspect, convert, export)"});
   expect_bad("-i deck.ini", {"\"-i\"", "no command"});
   expect_bad("run", {"run", "no deck", "-i FILE"});
   expect_bad("run -i", {"run", "input"});

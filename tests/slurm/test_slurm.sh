@@ -30,11 +30,11 @@ hurry() {  # jobs that are queued again, which would wait for two minutes
   done
 }
 wait_for() {  # SECONDS JOB STATE [OTHER JOB]
-  local end=$(($(now) + $1))
-  until [ "$(state "$2")" = "$3" ]; do
+  local end=$(($(now) + $1)) is
+  while is=$(state "$2") && [ "$is" != "$3" ]; do
     hurry "$2" ${4:+"$4"}
-    case $(state "$2") in COMPLETED | CANCELLED | FAILED | TIMEOUT) end=0 ;; esac
-    [ "$(now)" -lt "$end" ] || { fault "job $2 is $(state "$2"), not $3"; return 1; }
+    case $is in COMPLETED | CANCELLED | FAILED | TIMEOUT) end=0 ;; esac
+    [ "$(now)" -lt "$end" ] || { fault "job $2 is $is, not $3"; return 1; }
     sleep 0.3
   done
 }
