@@ -26,22 +26,14 @@ h5::Space space_of(const std::vector<int64_t>& extents) {
   return {H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr), "extents"};
 }
 
-h5::Type text_type(const std::string& value) {
-  h5::Type type(H5Tcopy(H5T_C_S1), "string type");
-  h5::check_h5(H5Tset_size(type, std::max<size_t>(value.size(), 1)), "string type");
-  return type;
-}
-
 h5::Dataset create_dataset(const h5::File& file, const DumpArray& array, hid_t type,
                            const h5::Space& space) {
   const h5::Properties links(H5Pcreate(H5P_LINK_CREATE), "properties");
   h5::check_h5(H5Pset_create_intermediate_group(links, 1), "properties");
-  // Every element is written, at a place that is set now; without the time of day, the same state
-  // is the same file.
-  const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
+  // Every element is written, at a place that is set now.
+  const h5::Properties properties = h5::without_times(H5P_DATASET_CREATE);
   h5::check_h5(H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY), "properties");
   h5::check_h5(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "properties");
-  h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
   h5::Dataset set(H5Dcreate2(file, array.path.c_str(), type, space, links, properties, H5P_DEFAULT),
                   "cannot create dataset " + array.path);
   h5::write_attribute(set, "meaning", array.meaning);
@@ -158,7 +150,7 @@ void DumpFileWriter::lay_out() const {
     if (item.kind == Kind::number) {
       create_dataset(file, item.array, H5T_NATIVE_INT64, space_of({}));
     } else if (item.kind == Kind::text) {
-      create_dataset(file, item.array, text_type(item.text), space_of({}));
+      create_dataset(file, item.array, h5::text_type(item.text), space_of({}));
     } else if (item.kind == Kind::reference) {
       const h5::Space none(H5Screate(H5S_NULL), "no extents");
       const auto set = create_dataset(file, item.array, h5::memory_type(item.array.type), none);
@@ -222,7 +214,7 @@ void DumpFileWriter::write_item(const h5::File& file, const Item& item) {
                  "cannot write " + path);
     sums_[path] = content_sum(&item.number, 1, sizeof item.number, 0);
   } else {
-    const auto type = text_type(item.text);
+    const auto type = h5::text_type(item.text);
     h5::check_h5(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, item.text.c_str()),
                  "cannot write " + path);
     sums_[path] = content_sum(item.text.data(), std::ssize(item.text), 1, 0);

@@ -149,11 +149,9 @@ template <class T>
 void FlatWriter<T>::create(int64_t chunk) {
   const hsize_t none = 0, length = static_cast<hsize_t>(chunk), any = H5S_UNLIMITED;
   const h5::Space space(H5Screate_simple(1, &none, &any), path_);
-  const h5::Properties how(H5Pcreate(H5P_DATASET_CREATE), path_);
+  const h5::Properties how = h5::without_times(H5P_DATASET_CREATE);
   h5::check_h5(H5Pset_chunk(how, 1, &length), path_);
   h5::check_h5(H5Pset_fletcher32(how), path_);
-  // Without the time of day, so that the same rollouts are the same file.
-  h5::check_h5(H5Pset_obj_track_times(how, false), path_);
   set_ = h5::Dataset(
       H5Dcreate2(handle_, path_.c_str(), types<T>().native, space, H5P_DEFAULT, how, H5P_DEFAULT),
       "cannot create dataset " + path_);

@@ -25,45 +25,10 @@ h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DT
       extents.empty() ? H5Screate(H5S_SCALAR)
                       : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
       "extents of " + parameter.name);
-  // Without the time of day, so that the same gradient is the same file.
-  const h5::Properties properties(H5Pcreate(H5P_DATASET_CREATE), "properties");
-  h5::check_h5(H5Pset_obj_track_times(properties, false), "properties");
+  const h5::Properties properties = h5::without_times(H5P_DATASET_CREATE);
   return {H5Dcreate2(file, parameter.name.c_str(), h5::memory_type(type), space, H5P_DEFAULT,
                      properties, H5P_DEFAULT),
           "cannot create dataset " + parameter.name};
-}
-
-// Rows [begin, end) of the first dimension in the file.
-h5::Space rows_of(const h5::Dataset& set, const NamedShape& parameter, Range rows) {
-  h5::Space all(H5Dget_space(set), parameter.name);
-  if (!parameter.shape.empty()) {
-    std::vector<hsize_t> start(parameter.shape.size(), 0);
-    std::vector<hsize_t> count(parameter.shape.begin(), parameter.shape.end());
-    start[0] = rows.begin, count[0] = rows.size();
-    h5::check_h5(
-        H5Sselect_hyperslab(all, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
-        parameter.name);
-  }
-  return all;
-}
-
-void write_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
-                const Tensor& values) {
-  const h5::Space all = rows_of(set, parameter, rows);
-  const hsize_t elements = values.size();
-  const h5::Space memory(H5Screate_simple(1, &elements, nullptr), parameter.name);
-  h5::check_h5(
-      H5Dwrite(set, h5::memory_type(values.type()), memory, all, H5P_DEFAULT, values.raw()),
-      "cannot write gradient of " + parameter.name);
-}
-
-void read_rows(const h5::Dataset& set, const NamedShape& parameter, Range rows,
-               const Tensor& values) {
-  const h5::Space all = rows_of(set, parameter, rows);
-  const hsize_t elements = values.size();
-  const h5::Space memory(H5Screate_simple(1, &elements, nullptr), parameter.name);
-  h5::check_h5(H5Dread(set, h5::memory_type(values.type()), memory, all, H5P_DEFAULT, values.raw()),
-               "cannot read gradient of " + parameter.name);
 }
 
 // Rows of a parameter that are written or read at a time.
@@ -71,14 +36,13 @@ int64_t rows_at_once(const NamedShape& parameter) {
   return std::max<int64_t>(1, part_elements / std::max<int64_t>(1, product(parameter.shape, 1)));
 }
 
-// act(rows, elements) for the parts of a parameter that are written or read at a time.
+// act(elements) for the parts of a parameter that are written or read at a time.
 template <class Act>
 void for_each_part(const NamedShape& parameter, const Act& act) {
   const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
   const int64_t width = product(parameter.shape, 1), step = rows_at_once(parameter);
   for (int64_t begin = 0; begin < rows && width > 0; begin += step) {
-    const Range part{begin, std::min(begin + step, rows)};
-    act(part, Range{part.begin * width, part.end * width});
+    act(Range{begin * width, std::min(begin + step, rows) * width});
   }
 }
 
@@ -105,12 +69,13 @@ class Writer {
     agree(grid_, [&] {
       if (grid_.rank() == 0) set = create_dataset(file_, parameter, type_);
     });
-    for_each_part(parameter, [&](Range rows, Range elements) {
+    for_each_part(parameter, [&](Range elements) {
       const Tensor values = buffer.rows(0, elements.size());
       const bool has = provide(parameter.name, elements, values);
       LONGSTRAW_ASSERT(has);
       agree(grid_, [&] {
-        if (grid_.rank() == 0) write_rows(set, parameter, rows, values);
+        if (grid_.rank() == 0)
+          h5::write_flat(set, elements.begin, values, "gradient of " + parameter.name);
       });
     });
   }
@@ -200,10 +165,11 @@ void read_gradients(const std::string& path, const std::vector<NamedShape>& para
       if (grid.rank() == 0)
         set = {H5Dopen2(file, parameter.name.c_str(), H5P_DEFAULT), parameter.name};
     });
-    for_each_part(parameter, [&](Range rows, Range elements) {
+    for_each_part(parameter, [&](Range elements) {
       const Tensor values = buffer.tensor().rows(0, elements.size());
       agree(grid, [&] {
-        if (grid.rank() == 0) read_rows(set, parameter, rows, values);
+        if (grid.rank() == 0)
+          h5::read_flat(set, elements.begin, values, "gradient of " + parameter.name);
       });
       grid.broadcast(values.raw(), values.bytes(), 0);
       take(parameter.name, elements, values);

@@ -34,13 +34,6 @@ Properties access_properties() {
   return access;
 }
 
-// Without the time of day, so that the same content is the same file.
-Properties without_times(hid_t kind) {
-  Properties how(H5Pcreate(kind), "creation properties");
-  check_h5(H5Pset_obj_track_times(how, false), "creation properties");
-  return how;
-}
-
 // HDF5 has no text of no bytes: an empty one is stored as one zero byte.
 const std::string empty_text(1, '\0');
 
@@ -74,10 +67,10 @@ void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vect
   if (range.end > last * row) inside(last, {0, range.end - last * row});
 }
 
-std::vector<int64_t> extents_of(const Dataset& set) {
-  const Space space(H5Dget_space(set), "extents");
-  std::vector<hsize_t> found(check_h5(H5Sget_simple_extent_ndims(space), "extents"));
-  check_h5(H5Sget_simple_extent_dims(space, found.data(), nullptr), "extents");
+std::vector<int64_t> extents_of(const Dataset& set, const std::string& what) {
+  const Space space(H5Dget_space(set), "no extents of " + what);
+  std::vector<hsize_t> found(check_h5(H5Sget_simple_extent_ndims(space), what));
+  check_h5(H5Sget_simple_extent_dims(space, found.data(), nullptr), what);
   return {found.begin(), found.end()};
 }
 
@@ -85,7 +78,7 @@ std::vector<int64_t> extents_of(const Dataset& set) {
 template <class Act>
 void for_each_transfer(const Dataset& set, int64_t first, const Tensor& values,
                        const std::string& what, const Act& act) {
-  const auto extents = extents_of(set);
+  const auto extents = extents_of(set, what);
   const Space file(H5Dget_space(set), "extents");
   const hssize_t there = H5Sget_simple_extent_npoints(file);
   require(first >= 0 && first <= there && values.size() <= there - first,
@@ -143,17 +136,25 @@ File modify_file(const std::string& path) {
   return File(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), "cannot open HDF5 file " + path);
 }
 
+Properties without_times(hid_t kind) {
+  Properties how(H5Pcreate(kind), "creation properties");
+  check_h5(H5Pset_obj_track_times(how, false), "creation properties");
+  return how;
+}
+
+Type text_type(const std::string& value) {
+  Type type(H5Tcopy(H5T_C_S1), "string type");
+  check_h5(H5Tset_size(type, std::max<size_t>(value.size(), 1)), "string type");
+  return type;
+}
+
 hid_t memory_type(DType type) {
   return type == DType::float32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
 }
 
 std::vector<int64_t> extents(const File& file, const std::string& path) {
   const Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "no dataset " + path);
-  const Space space(H5Dget_space(set), "no extents of " + path);
-  const int order = static_cast<int>(check_h5(H5Sget_simple_extent_ndims(space), path));
-  std::vector<hsize_t> found(order);
-  check_h5(H5Sget_simple_extent_dims(space, found.data(), nullptr), path);
-  return {found.begin(), found.end()};
+  return extents_of(set, path);
 }
 
 std::vector<double> read_all(const File& file, const std::string& path) {
@@ -206,8 +207,7 @@ bool exists(const File& file, const std::string& path) {
 }
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value) {
-  const Type type(H5Tcopy(H5T_C_S1), "string type");
-  check_h5(H5Tset_size(type, std::max<size_t>(value.size(), 1)), "string type");
+  const Type type = text_type(value);
   const Space space(H5Screate(H5S_SCALAR), "scalar");
   const Attribute attribute(H5Acreate2(object, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT),
                             "cannot create attribute " + name);

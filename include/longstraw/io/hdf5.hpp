@@ -59,6 +59,11 @@ File modify_parallel_file(const std::string& path, const Grid& grid);
 /// An existing file, for one rank to write.
 File modify_file(const std::string& path);
 
+/// Creation properties of a file, group or dataset (`kind`) without the time of day, so that the
+/// same content is the same file.
+Properties without_times(hid_t kind);
+/// The type of a text of this length.
+Type text_type(const std::string& value);
 /// Memory type of `type`.
 hid_t memory_type(DType type);
 
