@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 #include <optional>
 
 namespace longstraw {
@@ -159,9 +157,7 @@ std::string packed(const std::string& config, const std::vector<std::string>& fi
 
 }  // namespace
 
-int64_t StoredTensor::elements() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t StoredTensor::elements() const { return elements_of(shape); }
 
 Checkpoint Checkpoint::open(const std::string& folder, const Grid& grid) {
   Checkpoint found;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 
 namespace longstraw::h5 {
 namespace {
@@ -160,8 +158,7 @@ std::vector<int64_t> extents(const File& file, const std::string& path) {
 std::vector<double> read_all(const File& file, const std::string& path) {
   const auto shape = extents(file, path);
   const Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "no dataset " + path);
-  std::vector<double> values(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+  std::vector<double> values(elements_of(shape));
   check_h5(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
            "cannot read dataset " + path);
   return values;
