@@ -111,8 +111,7 @@ void RunFolder::check_room(const std::string& path, int64_t bytes, const Grid& g
   });
 }
 
-RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string& deck,
-                     const Grid& grid)
+RunFolder::RunFolder(const std::string& path, Earlier earlier, const Grid& grid)
     : path_(fs::absolute(path).lexically_normal().string()) {
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   agree(grid, [&] {
@@ -126,7 +125,13 @@ RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string
             2);
     lock_ = std::make_unique<FolderLock>(path_);
     check_here(path_, earlier);
-    write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
+  });
+}
+
+void RunFolder::write_deck(const std::string& deck, const Grid& grid) const {
+  agree(grid, [&] {
+    if (grid.rank() == 0)
+      write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });
 }
 

@@ -34,8 +34,9 @@ constexpr double guessed_dump_rate = 2e8;
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
  public:
-  /// At its first tick, with the checkpoint's weights, or where `dump` left it.
-  Run(const Problem& problem, const Grid& grid, DumpReader* dump = nullptr);
+  /// At its first tick, with the checkpoint's weights, or where `dump` left it. `identity` is
+  /// what its dumps are to tell.
+  Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpReader* dump = nullptr);
 
   RunResult run(const RunFolder& folder, DumpFolder& dumps, Clock& clock);
   Scores score();
@@ -85,7 +86,7 @@ class Run {
   int64_t dumped_ticks_ = -1;
 };
 
-Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
+Run::Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpReader* dump)
     : problem_(problem),
       grid_(grid),
       parameters_(ledger_, problem.settings.precision, problem.model.parameters),
@@ -93,7 +94,7 @@ Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
       optimizer_(ledger_, grid, parameters_, problem.settings.optimizer),
       stepper_(context_, problem.model, problem.settings.objective, problem.settings.stepper),
       steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
-      identity_(identity_of(problem, grid)),
+      identity_(std::move(identity)),
       progress_(work(0), on_terminal() && grid.rank() == 0) {
   grid.activity().enter("loading weights");
   if (dump == nullptr) {
@@ -299,9 +300,10 @@ void Run::fields(DumpFields& fields) {
 // The same answer on every rank: rank 0's clock.
 bool Run::dump_is_due() const {
   const DumpSettings& d = problem_.settings.dump;
-  const bool by_ticks = d.every_ticks > 0 && ticks_ % d.every_ticks == 0;
-  const bool by_time = d.every_seconds > 0 && since_dump_.seconds() >= d.every_seconds;
-  return by_ticks || grid_.max(int64_t{grid_.rank() == 0 && by_time}) > 0;
+  if (d.every_ticks > 0 && ticks_ % d.every_ticks == 0) return true;
+  if (d.every_seconds <= 0) return false;
+  const bool now = grid_.rank() == 0 && since_dump_.seconds() >= d.every_seconds;
+  return grid_.max(int64_t{now}) > 0;
 }
 
 // A dump that fails costs the run nothing but its place to go on from.
@@ -355,7 +357,6 @@ RunResult Run::run(const RunFolder& folder, DumpFolder& dumps, Clock& clock) {
     clock.did(work_of(next_), timer.seconds());
     if (next_.kind == TickKind::update) {
       finish_step(folder, history);
-      history_ = history.text();
       if (report_.outcome == StepOutcome::stopped_nonfinite) break;
     }
     advance();
@@ -395,7 +396,7 @@ RunFolder::Earlier earlier(const RunOptions& options) {
 }
 
 // The dump, if there is one, when this run may go on from it.
-std::unique_ptr<DumpReader> open_dump(const Problem& problem, const RunOptions& options,
+std::unique_ptr<DumpReader> open_dump(const RunIdentity& identity, const RunOptions& options,
                                       const Grid& grid, Notes& notes) {
   const DumpFolder dumps(options.folder + "/dumps", grid);
   const auto path = find_dump(options.restart, dumps, grid, notes);
@@ -405,8 +406,8 @@ std::unique_ptr<DumpReader> open_dump(const Problem& problem, const RunOptions& 
   int64_t between_steps = 0;
   dumped.fields(*dump);
   dump->number("cursor/between_steps", between_steps, {});
-  for (Note& note : check_restart(dumped, identity_of(problem, grid), *path, between_steps != 0,
-                                  options.restart.force))
+  for (Note& note :
+       check_restart(dumped, identity, *path, between_steps != 0, options.restart.force))
     notes.push_back(std::move(note));
   return dump;
 }
@@ -422,7 +423,7 @@ bool has_finished(const RunFolder& files, const Grid& grid) {
 void check_run(const Problem& problem, const RunOptions& options, const Grid& grid) {
   RunFolder::check(options.folder, earlier(options), grid);
   Notes notes;
-  open_dump(problem, options, grid, notes);
+  open_dump(identity_of(problem, grid), options, grid, notes);
   for (const Note& note : notes) log(note.level, note.text);
 }
 
@@ -431,8 +432,9 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
   // Before anything is written: a restart that is refused leaves all as it is.
   RunFolder::check(options.folder, earlier(options), grid);
   Notes notes;
-  auto dump = open_dump(problem, options, grid, notes);
-  const RunFolder files(options.folder, earlier(options), problem.deck, grid);
+  const RunIdentity identity = identity_of(problem, grid);
+  auto dump = open_dump(identity, options, grid, notes);
+  const RunFolder files(options.folder, earlier(options), grid);
   const Watchdog watchdog(grid, files.path(), problem.settings.watchdog_seconds);
   Clock clock(grid, signals, files.path(), options.time_limit);
   if (grid.rank() == 0) log_to_file(files.log());
@@ -446,7 +448,7 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
     }
     log(Level::info, "restart    no dump in {}: a new run", dumps.path());
   }
-  Run run(problem, grid, dump.get());
+  Run run(problem, grid, identity, dump.get());
   if (dump) {
     dumps.go_on_from(*dump);  // knows now what the files hold
     log(Level::info, "restart    from {}: {}", dump->file().path(), run.place());
@@ -456,6 +458,7 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
     log(Level::info, "finished already: {} is there", files.origin());
     return RunResult::finished;
   }
+  files.write_deck(problem.deck, grid);
   const RunResult result = run.run(files, dumps, clock);
   if (result == RunResult::stopped) return result;
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
@@ -463,6 +466,6 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
   return result;
 }
 
-Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid).score(); }
+Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid, {}).score(); }
 
 }  // namespace longstraw

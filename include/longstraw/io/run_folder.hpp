@@ -24,9 +24,10 @@ class RunFolder {
   /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
   static void check_room(const std::string& path, int64_t bytes, const Grid& grid);
 
-  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective
-  /// over `grid`.
-  RunFolder(const std::string& path, Earlier earlier, const std::string& deck, const Grid& grid);
+  /// Checks and makes the folder. Collective over `grid`.
+  RunFolder(const std::string& path, Earlier earlier, const Grid& grid);
+  /// Puts `deck` there as deck.ini, below a comment. Collective over `grid`.
+  void write_deck(const std::string& deck, const Grid& grid) const;
 
   /// Absolute.
   const std::string& path() const { return path_; }
