@@ -33,11 +33,10 @@ using WeightMap = std::map<std::string, std::string>;  // tensor -> file
 
 WeightMap read_index(const std::string& folder) {
   const std::string path = folder + "/" + index_file;
-  const std::string content = read_text(path, largest_json);
-  check_json<json>(content, path, " - download it again");
-  const json index = json::parse(content, nullptr, false);
+  constexpr const char* cure = " - download it again";
+  const json index = parse_json<json>(read_text(path, largest_json), path, cure);
   require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
-          "{} is no index of weights (no JSON with a weight_map) - download it again", path);
+          "{} is no index of weights (no object with a weight_map){}", path, cure);
   WeightMap map;
   for (const auto& [name, file] : index["weight_map"].items()) {
     require(file.is_string(), "{}: file of tensor {} is no text", path, name);

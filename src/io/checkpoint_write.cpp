@@ -1,4 +1,5 @@
 #include "longstraw/core/field.hpp"
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/core/log.hpp"
 #include "longstraw/io/checkpoint.hpp"
 #include "longstraw/io/file.hpp"
@@ -207,7 +208,7 @@ std::string header_with(const std::string& from, const Checkpoint& source,
   const int64_t length = safetensors_data_begin(from) - 8;
   std::string text(length, ' ');
   DiskFile::open(from).read(text.data(), length, 8);
-  auto header = nlohmann::ordered_json::parse(text);
+  auto header = parse_json<nlohmann::ordered_json>(text, from + ": header");
   int64_t at = 0;
   for (const auto& name : order) {
     const StoredTensor& tensor = source.at(name);

@@ -32,23 +32,11 @@ constexpr std::array type_bits = {
 
 constexpr const char* cure = " - download or convert the file again";
 
-json parsed_header(const std::string& text, const std::string& path) {
-  check_json<json>(text, path + ": header", cure);
-  try {
-    json header = json::parse(text);
-    require(header.is_object(), "{}: header is no JSON object{}", path, cure);
-    return header;
-  } catch (const json::exception& error) {
-    throw Error(str("{}: header is no valid JSON ({}){}", path, error.what(), cure));
-  }
-}
-
 std::vector<int64_t> natural_numbers(const json& value, const std::string& where) {
   require(value.is_array(), "{} is no list of numbers{}", where, cure);
   std::vector<int64_t> numbers;
   for (const auto& one : value) {
-    require(one.is_number_unsigned() && one.get<uint64_t>() <= uint64_t{INT64_MAX},
-            "{} holds {}, which is no count{}", where, one.dump(), cure);
+    require(is_count(one), "{} holds {}, which is no count{}", where, one.dump(), cure);
     numbers.push_back(one.get<int64_t>());
   }
   return numbers;
@@ -133,7 +121,8 @@ std::map<std::string, StoredTensor> read_safetensors_header(const std::string& p
   std::string text(header_bytes(disk, path), '\0');
   disk.read(text.data(), static_cast<int64_t>(text.size()), length_bytes);
   const int64_t begin = length_bytes + static_cast<int64_t>(text.size()), end = disk.size();
-  const json header = parsed_header(text, path);
+  const json header = parse_json<json>(text, path + ": header", cure);
+  require(header.is_object(), "{}: header is no JSON object{}", path, cure);
   std::map<std::string, StoredTensor> tensors;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;

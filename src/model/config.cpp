@@ -218,19 +218,10 @@ void check_sizes(const ModelConfig& c, const std::string& where) {
   require(c.norm_eps > 0, "{}: rms_norm_eps = {} is not positive", where, c.norm_eps);
 }
 
-Json parse_json(const std::string& text, const std::string& where) {
-  check_json<Json>(text, where);
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw Error(str("{}: not valid JSON ({})", where, error.what()));
-  }
-}
-
 }  // namespace
 
 ModelConfig parse_config(const std::string& text, const std::string& where) {
-  const Json json = parse_json(text, where);
+  const Json json = parse_json<Json>(text, where);
   const Section outer(json, where);
   const std::string type = outer.text("model_type");
   const bool wrapper = type == "qwen3_5" && outer.has("text_config");

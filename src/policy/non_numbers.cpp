@@ -1,6 +1,6 @@
 #include "longstraw/policy/non_numbers.hpp"
 
-#include "longstraw/core/check.hpp"
+#include "longstraw/core/json_check.hpp"
 
 #include <array>
 #include <cmath>
@@ -26,6 +26,14 @@ bool is_finite(std::string_view word) {
 }
 
 }  // namespace
+
+MarkedJson parse_marked_json(const std::string& text, std::string_view where,
+                             std::string_view cure) {
+  using Json = nlohmann::ordered_json;
+  ReadJson<Json> plain = read_json<Json>(text, where, cure);
+  if (plain.fault.empty()) return {std::move(plain.value), false};
+  return {parse_json<Json>(with_quoted_non_numbers(text, non_number_mark), where, cure), true};
+}
 
 std::string with_quoted_non_numbers(const std::string& text, std::string_view mark) {
   std::string quoted;

@@ -1,6 +1,5 @@
 #include "longstraw/policy/rollout_lines.hpp"
 
-#include "longstraw/core/json_check.hpp"
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
@@ -20,21 +19,9 @@ std::string text_of(const json& value) {
 }  // namespace
 
 RawGroup parse_line(const std::string& text, const LinePlace& place) {
-  const std::string where = str("{} line {}", place.file, place.line);
-  check_json<json>(text, where, cure);
-  json object = json::parse(text, nullptr, false);
-  const bool marked = object.is_discarded();
-  try {
-    if (marked) {
-      const std::string quoted = with_quoted_non_numbers(text, non_number_mark);
-      check_json<json>(quoted, where, cure);
-      object = json::parse(quoted);
-    }
-  } catch (const json::exception& error) {
-    throw Error(str("{}: no valid JSON ({}){}", where, error.what(), cure));
-  }
-  RawGroup group = raw_group(std::move(object), place);
-  group.marked = marked;
+  MarkedJson read = parse_marked_json(text, str("{} line {}", place.file, place.line), cure);
+  RawGroup group = raw_group(std::move(read.value), place);
+  group.marked = read.marked;
   return group;
 }
 

@@ -1,6 +1,8 @@
 #include "longstraw/sim/report.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/core/log.hpp"
+#include "longstraw/sim/json_field.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -46,21 +48,23 @@ const char* name_of(StepOutcome outcome) {
 }
 
 void StepReport::fields(DumpFields& fields) {
-  nlohmann::json facts = {
+  const nlohmann::json facts = {
       {"seconds", seconds_json(seconds)}, {"bytes_peak", bytes_peak}, {"restarts", restarts}};
-  std::string text = facts.dump();
-  fields.text("step/report", text, "JSON: seconds by phase, peak bytes by label, restarts, so far");
-  if (!fields.restoring()) return;
-  facts = nlohmann::json::parse(text);
-  const auto& spent = facts.at("seconds");
-  seconds = {.capture = spent.at("capture"),
-             .score = spent.at("score"),
-             .replay = spent.at("replay"),
-             .prompt_backward = spent.at("prompt_backward"),
-             .update = spent.at("update"),
-             .dump = spent.at("dump")};
-  bytes_peak = facts.at("bytes_peak").get<std::map<std::string, int64_t>>();
-  restarts = facts.at("restarts").get<std::vector<std::string>>();
+  json_field(fields, "step/report", facts,
+             "JSON: seconds by phase, peak bytes by label, restarts, so far",
+             [&](const nlohmann::json& read) {
+               const auto& spent = read.at("seconds");
+               seconds = {.capture = spent.at("capture"),
+                          .score = spent.at("score"),
+                          .replay = spent.at("replay"),
+                          .prompt_backward = spent.at("prompt_backward"),
+                          .update = spent.at("update"),
+                          .dump = spent.at("dump")};
+               for (const auto& [label, bytes] : read.at("bytes_peak").items())
+                 require(is_count(bytes), "peak of {} is {}", label, bytes.dump());
+               bytes_peak = read.at("bytes_peak").get<std::map<std::string, int64_t>>();
+               restarts = read.at("restarts").get<std::vector<std::string>>();
+             });
 }
 
 nlohmann::ordered_json history_line(const StepReport& r) {

@@ -1,6 +1,5 @@
 #include "longstraw/sim/rollout_hdf5.hpp"
 
-#include "longstraw/core/json_check.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/lists.hpp"
 #include "longstraw/policy/non_numbers.hpp"
@@ -55,16 +54,8 @@ std::string text_of(const std::vector<uint8_t>& bytes, const std::string& name, 
 bool add_other(json& object, const std::vector<uint8_t>& bytes, const std::string& name,
                int64_t index) {
   if (bytes.empty()) return false;
-  const std::string text(bytes.begin(), bytes.end());
-  const std::string where = str("{}: entry {}", name, index);
-  check_json<json>(text, where);
-  json other = json::parse(text, nullptr, false);
-  const bool marked = other.is_discarded();
-  if (marked) {
-    const std::string quoted = with_quoted_non_numbers(text, non_number_mark);
-    check_json<json>(quoted, where);
-    other = json::parse(quoted, nullptr, false);
-  }
+  const auto [other, marked] =
+      parse_marked_json({bytes.begin(), bytes.end()}, str("{}: entry {}", name, index));
   require(other.is_object(), "{}: entry {} is no JSON object", name, index);
   for (const auto& [key, value] : other.items()) {
     // Whole numbers as ids, null for what is not given: members in another form than the datasets'.

@@ -107,8 +107,6 @@ Run::Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpRea
   } catch (const Error& error) {
     throw Error(str("cannot go on from {}: {}", dump->file().path(), error.what()), error.status(),
                 error.everywhere());
-  } catch (const nlohmann::json::exception& error) {  // of a text, the same on every rank
-    throw Error(str("cannot go on from {}: {}", dump->file().path(), error.what()), 1, true);
   }
   ledger_.raise_peaks(report_.bytes_peak);
   report_.restarts.push_back(std::filesystem::path(dump->file().path()).filename().string());

@@ -1,4 +1,6 @@
 // What a step holds between two ticks, for the dump.
+#include "longstraw/core/json_check.hpp"
+#include "longstraw/sim/json_field.hpp"
 #include "longstraw/sim/stepper.hpp"
 
 #include <nlohmann/json.hpp>
@@ -38,18 +40,22 @@ void scores_field(DumpFields& fields, const std::string& path, Scores& scores) {
     lengths.push_back({id, logprobs.size()});
     values.insert(values.end(), logprobs.begin(), logprobs.end());
   }
-  std::string text = lengths.dump();
-  fields.text(path + "_responses", text, "JSON: [id of a response, number of its tokens] each");
-  fields.numbers(path, values, "log-probabilities of these responses' tokens, one after the other");
-  if (!fields.restoring()) return;
-  scores.clear();
-  auto at = values.begin();
-  for (const auto& entry : nlohmann::json::parse(text)) {
-    const auto tokens = entry.at(1).get<int64_t>();
-    require(tokens >= 0 && tokens <= values.end() - at, "{}: too few values", path);
-    scores[entry.at(0).get<std::string>()] = {at, at + tokens};
-    at += tokens;
-  }
+  fields.numbers(path, values, "log-probabilities of responses' tokens, one after the other");
+  json_field(fields, path + "_responses", lengths,
+             "JSON: [id of a response, number of its tokens] each, in the order of the values",
+             [&](const nlohmann::json& read) {
+               scores.clear();
+               auto at = values.begin();
+               for (const auto& entry : read) {
+                 const auto& tokens = entry.at(1);
+                 require(is_count(tokens) && tokens.get<int64_t>() <= values.end() - at,
+                         "{} tokens of {}, of which {} are there", tokens.dump(),
+                         entry.at(0).dump(), values.end() - at);
+                 const auto end = at + tokens.get<int64_t>();
+                 scores[entry.at(0).get<std::string>()] = {at, end};
+                 at = end;
+               }
+             });
 }
 
 }  // namespace

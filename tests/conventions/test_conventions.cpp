@@ -104,6 +104,9 @@ TEST(Conventions, LibrariesStayBehindTheirFolders) {
   });
   expect_only(R"((\bcblas_\w+|#include <cblas\.h>))",
               [](const Source& source) { return below(source, {"kernels/gemm/"}); });
+  expect_only(R"((\w+::(sax_)?parse\s*\())", [](const Source& source) {
+    return source.path == "include/longstraw/core/json_check.hpp";
+  });
   expect_only(R"((\b__global__\b|<<<))", [](const Source& source) {
     return source.path.starts_with("kernels/") && source.path.ends_with(".cu");
   });

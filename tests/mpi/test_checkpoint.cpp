@@ -159,7 +159,7 @@ TEST_F(CheckpointFolder, IndexMustAgreeWithTheShards) {
   expect_parts(with_index("model-00001-of-00002.safetensors", "../other.safetensors"),
                {"'../other.safetensors'", "no file of this folder"});
   expect_parts(with_index("\"weight_map\"", "\"weights\""), {index_, "weight_map"});
-  expect_parts(with_index("{", ""), {index_, "no JSON"});
+  expect_parts(with_index("{", ""), {index_, "no valid JSON"});
   expect_parts(with_index("{", "{\"x\": " + std::string(200'000, '[')), {index_, "nested"});
   expect_parts(with_index("\"weight_map\": {", "\"weight_map\": {\"a\": \"b\", \"a\": \"c\", "),
                {index_, "key \"a\" is given twice"});

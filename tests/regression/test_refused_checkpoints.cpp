@@ -117,7 +117,18 @@ TEST_F(RefusedCheckpoints, ConfigsThatDoNotFitTheTensors) {
   expect_config("hybrid", [](Json& c) { c["hidden_size"] = 1 << 20; }, {"embed_tokens.weight"});
   expect_config("hybrid", [](Json& c) { c.erase("vocab_size"); }, {"vocab_size is missing"});
   write_file(place / "model/config.json", "{");
-  expect({place / "model/config.json", "not valid JSON"});
+  expect({place / "model/config.json", "no valid JSON"});
+}
+
+// Nesting that would exhaust the stack of whoever walks over it.
+TEST_F(RefusedCheckpoints, DeepJson) {
+  const std::string deep = "{\"a\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  for (const char* file : {"model/config.json", index_file}) {
+    use("hybrid_tied_bf16");
+    write_file(place / file, deep);
+    expect({place / file, "nested more than 64 deep"});
+    expect_refused(place, "score -i deck.ini -o out.jsonl", failed, {place / file, "nested"});
+  }
 }
 
 TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {

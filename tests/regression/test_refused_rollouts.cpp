@@ -162,6 +162,16 @@ TEST_F(RefusedRollouts, ValuesThatTheObjectiveNeeds) {
       {"line 2", "response r1", "loss_mask[2]", "0 or 1"});
 }
 
+// Nesting that would exhaust the stack of whoever walks over it.
+TEST_F(RefusedRollouts, DeepJson) {
+  Json deep = good;
+  deep["more"] = "@";
+  std::string line = deep.dump();
+  line.replace(line.find("\"@\""), 3, std::string(100'000, '[') + std::string(100'000, ']'));
+  expect_text(line, {"line 2", "nested more than 64 deep"});
+  expect_refused(place, "score -i deck.ini -o out.jsonl", failed, {"line 2", "nested"});
+}
+
 TEST_F(RefusedRollouts, FilesAndLinesThatAreNoRollouts) {
   expect_text("{\"id\": ", {"line 2", "no valid JSON"});
   expect_text("[1]", {"line 2", "no group"});

@@ -9,11 +9,12 @@
 namespace longstraw {
 namespace {
 
+using Json = nlohmann::json;
 using support::expect_parts;
 
+// That of what is no JSON is left out.
 std::string refusal(const std::string& text) {
-  return support::refusal_of([&] { check_json<nlohmann::json>(text, "f line 3", " - mend it"); })
-      .message;
+  return support::refusal_of([&] { read_json<Json>(text, "f line 3", " - mend it"); }).message;
 }
 
 std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
@@ -35,9 +36,25 @@ TEST(JsonCheck, AKeyIsGivenOnceInAnObject) {
   expect_parts(refusal(R"([{"b": {"x": 1, "\u0078": 1}}])"), {"key \"x\" is given twice"});
 }
 
-TEST(JsonCheck, WhatIsNoJsonIsLeftToTheParser) {
-  for (const char* text : {"", "{", "[1,", "NaN", "{\"a\": 1e999}", "\"\xe2\x82\"", "]"})
-    EXPECT_EQ(refusal(text), "") << text;
+TEST(JsonCheck, WhatIsNoJsonIsToldOrRefused) {
+  for (const char* text : {"", "{", "[1,", "NaN", "{\"a\": 1e999}", "\"\xe2\x82\"", "]"}) {
+    EXPECT_NE(read_json<Json>(text, "f", "").fault, "") << text;
+    expect_parts(
+        support::refusal_of([&] { parse_json<Json>(text, "f line 3", " - mend it"); }).message,
+        {"f line 3: no valid JSON (", ") - mend it"});
+  }
+}
+
+TEST(JsonCheck, JsonIsRead) {
+  EXPECT_EQ(parse_json<Json>(R"({"a": [1, "b"]})", "f"), (Json{{"a", {1, "b"}}}));
+  EXPECT_EQ(read_json<Json>("[2]", "f", "").value, (Json{2}));
+}
+
+TEST(JsonCheck, CountsAreWholeAndWithin64Bits) {
+  for (const char* text : {"0", "1", "9223372036854775807"})
+    EXPECT_TRUE(is_count(Json::parse(text))) << text;
+  for (const char* text : {"-1", "1.0", "1e300", "9223372036854775808", "\"1\"", "null", "true"})
+    EXPECT_FALSE(is_count(Json::parse(text))) << text;
 }
 
 }  // namespace

@@ -343,7 +343,11 @@ TEST_F(RolloutFiles, LayoutsAreNotTrusted) {
     replace<int64_t>("groups/other_offsets", {0, 0, std::ssize(text)});
   };
   other("{");
+  expect_converted({"groups/other: entry 1: no valid JSON"});
+  other("[1]");
   expect_converted({"groups/other: entry 1 is no JSON object"});
+  other(std::string(100'000, '['));
+  expect_converted({"groups/other: entry 1: nested more than 64 deep"});
   for (const std::string text : {R"({"prompt": [1]})", R"({"id": 9})", R"({"responses": null})"}) {
     other(text);
     expect_converted({"groups/other: entry 1 holds", "which has a dataset of its own"});

@@ -1,5 +1,6 @@
-// What JSON from outside is held to before it is parsed: nesting that recursion over its values can
-// bear, and no key twice, of which a parser silently takes one.
+// The one way in for JSON from outside, which is checked before it is parsed: for nesting that
+// recursion over its values can bear, and for keys given twice, of which a parser silently takes
+// one.
 #pragma once
 
 #include "longstraw/core/check.hpp"
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace longstraw {
@@ -39,9 +41,13 @@ class JsonCheck {
     return true;
   }
   template <class Fault>
-  bool parse_error(size_t, const std::string&, const Fault&) {
+  bool parse_error(size_t, const std::string&, const Fault& fault) {
+    fault_ = fault.what();
     return false;
   }
+
+  /// Why the text is no JSON; empty: it is.
+  const std::string& fault() const { return fault_; }
 
  private:
   bool enter() {
@@ -57,14 +63,38 @@ class JsonCheck {
 
   std::string_view where_, cure_;
   std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+  std::string fault_;
 };
 
-/// Refuses `text`, naming `where` and ending in `cure`. What is no JSON passes, and nothing behind
-/// the place where it ceases to be JSON is looked at: the parser stops there too.
+/// A text read as JSON.
 template <class Json>
-void check_json(const std::string& text, std::string_view where, std::string_view cure = "") {
+struct ReadJson {
+  Json value;
+  std::string fault;  ///< why it is no JSON; empty: it is
+};
+
+/// Reads `text`; refuses deep nesting and doubled keys, naming `where` and ending in `cure`.
+/// Nothing behind the place where it ceases to be JSON is looked at.
+template <class Json>
+ReadJson<Json> read_json(const std::string& text, std::string_view where, std::string_view cure) {
   JsonCheck<Json> check(where, cure);
   Json::sax_parse(text, &check);
+  if (!check.fault().empty()) return {Json(), check.fault()};
+  return {Json::parse(text), {}};
+}
+
+/// The same, which refuses what is no JSON too.
+template <class Json>
+Json parse_json(const std::string& text, std::string_view where, std::string_view cure = "") {
+  ReadJson<Json> read = read_json<Json>(text, where, cure);
+  require(read.fault.empty(), "{}: no valid JSON ({}){}", where, read.fault, cure);
+  return std::move(read.value);
+}
+
+/// Whether parsed `value` is a whole number from 0 on that 64 bits with a sign hold.
+template <class Json>
+bool is_count(const Json& value) {
+  return value.is_number_unsigned() && value.template get<uint64_t>() <= uint64_t{INT64_MAX};
 }
 
 }  // namespace longstraw
