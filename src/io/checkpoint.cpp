@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* single_file = "model.safetensors";
-constexpr const char* index_file = "model.safetensors.index.json";
-constexpr int64_t largest_json = 256 << 20;
 constexpr int64_t read_part = 4 << 20;  // bytes converted at a time
 
 bool exists(const std::string& path) {
