@@ -1,15 +1,8 @@
 #include "longstraw/core/dump_fields.hpp"
 
-#include "longstraw/core/check.hpp"
-
 #include <algorithm>
 
 namespace longstraw {
-
-void check_number(const std::string& path, int64_t value, int64_t least, int64_t most) {
-  if (value < least || value > most)
-    throw Error(str("{} is {}, not {} to {}", path, value, least, most), 1, true);
-}
 
 std::vector<DumpPiece> flat_pieces(Range array, const Tensor& values, int64_t begin, Range owned) {
   const Range held{std::max(array.begin, begin), std::min(array.end, begin + values.size())};

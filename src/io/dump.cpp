@@ -52,7 +52,9 @@ DumpWriter::DumpWriter(const std::string& folder, int64_t ticks, const Grid& gri
       stored_(std::move(stored)),
       main_(folder + "/" + name_, grid) {}
 
-void DumpWriter::number(const std::string& path, int64_t& value, std::string_view meaning) {
+void DumpWriter::number(const std::string& path, int64_t& value, Limits limits,
+                        std::string_view meaning) {
+  LONGSTRAW_ASSERT(limits.least <= value && value <= limits.most);
   main_.number(path, value, meaning);
 }
 
@@ -176,8 +178,14 @@ void DumpReader::check_content() const {
   });
 }
 
-void DumpReader::number(const std::string& path, int64_t& value, std::string_view) {
-  agree(grid_, [&] { value = main_->number(path); });
+void DumpReader::number(const std::string& path, int64_t& value, Limits limits, std::string_view) {
+  agree(grid_, [&] {
+    const int64_t found = main_->number(path);
+    require(limits.least <= found && found <= limits.most, "{}: {} is {}, not {}{}", main_->path(),
+            path, found, limits.least,
+            limits.least == limits.most ? "" : str(" to {}", limits.most));
+    value = found;
+  });
 }
 
 void DumpReader::text(const std::string& path, std::string& value, std::string_view) {
@@ -210,6 +218,8 @@ void DumpReader::grown(const DumpArray& array, std::span<const DumpPiece> pieces
     for (const auto& segment : segments_) {
       if (!segment->has(array.path)) continue;
       auto extents = segment->extents(array.path);
+      require(extents.size() == array.extents.size(), "{}: {} has {} dimensions, not {}",
+              segment->path(), array.path, extents.size(), array.extents.size());
       const int64_t first = segment->first_row(array.path), rows = extents.at(0);
       require(first == stored.rows, "{}: {} starts at row {}, not {}", segment->path(), array.path,
               first, stored.rows);

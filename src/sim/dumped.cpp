@@ -13,10 +13,10 @@
 namespace longstraw {
 namespace {
 
-int64_t number_of(DumpReader& dump, const std::string& path) {
-  int64_t value = 0;
-  dump.number(path, value, {});
-  return value;
+int64_t updates_in(DumpReader& dump) {
+  int64_t updates = 0;
+  dump.number("optimizer/updates", updates, {}, {});
+  return updates;
 }
 
 // Bytes by the first word of a path.
@@ -27,14 +27,13 @@ std::map<std::string, int64_t> bytes_by_label(const DumpFileReader& file) {
 }
 
 std::string place_of(DumpReader& dump) {
-  const std::string done = str("{} tick(s) and {} update(s) done", number_of(dump, "cursor/ticks"),
-                               number_of(dump, "optimizer/updates"));
-  if (number_of(dump, "cursor/at_end") != 0) return "after the last step, " + done;
-  return str("step {}, before {} of group {}, response {}, block {}; {}",
-             number_of(dump, "cursor/step") + 1,
-             name_of(static_cast<TickKind>(number_of(dump, "cursor/kind"))),
-             number_of(dump, "cursor/group"), number_of(dump, "cursor/response"),
-             number_of(dump, "cursor/block"), done);
+  Cursor cursor;
+  cursor.fields(dump);
+  const std::string done = str("{} tick(s) and {} update(s) done", cursor.ticks, updates_in(dump));
+  if (cursor.at_end != 0) return "after the last step, " + done;
+  const Tick& next = cursor.next;
+  return str("step {}, before {} of group {}, response {}, block {}; {}", next.step + 1,
+             name_of(next.kind), next.group, next.response, next.block, done);
 }
 
 }  // namespace
@@ -79,10 +78,12 @@ void export_weights(const ExportOptions& options, const Grid& grid) {
       Checkpoint::open(options.checkpoint.empty() ? run.model : options.checkpoint, grid);
   std::optional<Model> model;
   std::optional<DType> type;
+  std::string mode;
   agree(grid, [&] {
     model.emplace(open_model(source));
     Deck deck(run.deck, options.dump + ", deck");
     type = deck.get<std::string>("model.precision") == "float64" ? DType::float64 : DType::float32;
+    mode = deck.get<std::string>("gradient.mode");
     if (grid.rank() == 0)
       require(source.digest() == run.model_digest,
               "{} is of another model than {} holds (digests {} and {}) - name the folder that the "
@@ -98,9 +99,9 @@ void export_weights(const ExportOptions& options, const Grid& grid) {
   write_origin({.folder = options.output,
                 .checkpoint = source.folder(),
                 .rollouts = run.rollouts,
-                .gradient_mode = Deck(run.deck, options.dump).get<std::string>("gradient.mode"),
+                .gradient_mode = mode,
                 .precision = name_of(*type),
-                .updates = number_of(dump, "optimizer/updates")},
+                .updates = updates_in(dump)},
                grid);
   log(Level::info, "wrote {}: the weights {}", options.output, place_of(dump));
 }

@@ -56,8 +56,8 @@ Optimizer::Optimizer(Ledger& ledger, const Grid& grid, const Parameters& paramet
       m_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})),
       v_(Field::zeros(ledger, "moments", parameters.weights().type(), {mine_.size()})) {}
 
-void Optimizer::fields(DumpFields& fields, const ParameterList& list) {
-  fields.number("optimizer/updates", updates_, "updates of the weights so far");
+void Optimizer::fields(DumpFields& fields, const ParameterList& list, int64_t steps) {
+  fields.number("optimizer/updates", updates_, {0, steps}, "updates of the weights so far");
   const auto moment = [&](const char* name, const char* meaning, const Tensor& values) {
     for (const Parameter& p : list.all())
       fields.placed({.path = str("optimizer/{}/{}", name, p.name),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 namespace longstraw {
@@ -90,7 +91,27 @@ void RunIdentity::fields(DumpFields& fields) {
               "of config.json, names, types, shapes and samples of the checkpoint's tensors");
   fields.text("rollouts/file", rollouts, "rollouts that the run takes");
   fields.text("rollouts/digest", rollouts_digest, "of the file's content");
-  fields.number("run/ranks", ranks, "ranks that wrote this dump; any number can go on from it");
+  fields.number("run/ranks", ranks, {1, std::numeric_limits<int>::max()},
+                "ranks that wrote this dump; any number can go on from it");
+}
+
+void Cursor::fields(DumpFields& fields) {
+  auto kind = static_cast<int64_t>(next.kind);
+  fields.number("cursor/kind", kind, {0, static_cast<int64_t>(TickKind::update)},
+                "next tick: 0 capture_block, 1 score_block, 2 advance_block, 3 replay_block, 4 "
+                "prompt_backward_block, 5 update");
+  next.kind = static_cast<TickKind>(kind);
+  fields.number("cursor/between_steps", between_steps, {0, 1},
+                "1: the next tick is the first of its step");
+  fields.number("cursor/at_end", at_end, {0, between_steps}, "1: all steps of the deck were done");
+  const Limits inside = between_steps != 0 ? exactly(0) : Limits();
+  fields.number("cursor/step", next.step, {}, "next tick: optimizer step, from 0");
+  fields.number("cursor/group", next.group, inside, "next tick: group of the step, from 0");
+  fields.number("cursor/response", next.response, inside,
+                "next tick: response of the group, from 0");
+  fields.number("cursor/block", next.block, inside,
+                "next tick: block of prompt or response, from 0");
+  fields.number("cursor/ticks", ticks, {}, "ticks done since the run began");
 }
 
 RunIdentity identity_of(const Problem& problem, const Grid& grid) {
@@ -122,7 +143,13 @@ Notes check_restart(const RunIdentity& dumped, const RunIdentity& now, const std
                str("rollouts.file has other content: {} (digest {}), was {} ({})", now.rollouts,
                    now.rollouts_digest, dumped.rollouts, dumped.rollouts_digest),
                between_steps, force));
-  for (const Change& change : changes(dumped.deck, now.deck)) {
+  std::vector<Change> changed;
+  try {
+    changed = changes(dumped.deck, now.deck);
+  } catch (const Error& error) {
+    throw Error(str("cannot go on from {}: its deck is damaged: {}", dump, error.what()), 1, true);
+  }
+  for (const Change& change : changed) {
     const std::string what = str("{} = {}, was {}", change.key, change.now, change.before);
     switch (may_change(change.key)) {
       case MayChange::yes: notes.push_back({Level::info, "restart: " + what}); break;

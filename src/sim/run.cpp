@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <memory>
 
 namespace longstraw {
@@ -104,6 +103,7 @@ Run::Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpRea
   }
   try {
     fields(*dump);
+    stepper_.check_scores(problem.rollouts);
   } catch (const Error& error) {
     throw Error(str("cannot go on from {}: {}", dump->file().path(), error.what()), error.status(),
                 error.everywhere());
@@ -260,34 +260,26 @@ void Run::fields(DumpFields& fields) {
   // That of the dump has been held against this run's.
   RunIdentity identity = identity_;
   identity.fields(fields);
-  auto kind = static_cast<int64_t>(next_.kind);
-  fields.number("cursor/kind", kind,
-                "next tick: 0 capture_block, 1 score_block, 2 advance_block, 3 replay_block, 4 "
-                "prompt_backward_block, 5 update");
-  next_.kind = static_cast<TickKind>(kind);
-  fields.number("cursor/step", next_.step, "next tick: optimizer step, from 0");
-  fields.number("cursor/group", next_.group, "next tick: group of the step, from 0");
-  fields.number("cursor/response", next_.response, "next tick: response of the group, from 0");
-  fields.number("cursor/block", next_.block, "next tick: block of prompt or response, from 0");
-  fields.number("cursor/ticks", ticks_, "ticks done since the run began");
-  int64_t between = finished() || plan_.empty() || next_ == first_tick(next_.step, plan_);
-  fields.number("cursor/between_steps", between, "1: the next tick is the first of its step");
-  check_number("cursor/step", next_.step, 0, std::numeric_limits<int64_t>::max());
-  check_number("cursor/ticks", ticks_, 0, std::numeric_limits<int64_t>::max());
+  const bool between = finished() || plan_.empty() || next_ == first_tick(next_.step, plan_);
+  Cursor cursor{.next = next_, .ticks = ticks_, .between_steps = between, .at_end = finished()};
+  cursor.fields(fields);
+  next_ = cursor.next, ticks_ = cursor.ticks;
   fields.text("history", history_, "JSON lines: history.jsonl, of the steps before");
+  const int64_t lines = std::count(history_.begin(), history_.end(), '\n');
+  if (fields.restoring() && next_.step != lines)
+    throw Error(str("cursor/step is {}, but its history has {} step(s)", next_.step, lines), 1,
+                true);
   parameters_.weight_fields(fields, grid_);
-  optimizer_.fields(fields, parameters_.list());
-  int64_t at_end = finished();
-  fields.number("cursor/at_end", at_end, "1: all steps of the deck were done");
-  if (at_end != 0) {
+  optimizer_.fields(fields, parameters_.list(), next_.step);
+  if (cursor.at_end != 0) {
     stepper_.score_fields(fields);
     if (fields.restoring() && !finished()) go_to_step(next_.step);  // the deck has more steps now
   }
-  if (at_end != 0 || finished()) return;
+  if (cursor.at_end != 0 || finished()) return;
   if (fields.restoring()) {
     begin_step(next_.step);
     // Forced changes may have given the step another first tick.
-    if (between != 0) next_ = first_tick(next_.step, plan_);
+    if (cursor.between_steps != 0) next_ = first_tick(next_.step, plan_);
     if (!is_tick(next_, plan_)) throw Error("its cursor is at no tick of the step", 1, true);
   }
   report_.bytes_peak = peak_bytes(ledger_, grid_);
@@ -401,11 +393,11 @@ std::unique_ptr<DumpReader> open_dump(const RunIdentity& identity, const RunOpti
   if (!path) return nullptr;
   auto dump = std::make_unique<DumpReader>(*path, grid);
   RunIdentity dumped;
-  int64_t between_steps = 0;
+  Cursor cursor;
   dumped.fields(*dump);
-  dump->number("cursor/between_steps", between_steps, {});
+  cursor.fields(*dump);
   for (Note& note :
-       check_restart(dumped, identity, *path, between_steps != 0, options.restart.force))
+       check_restart(dumped, identity, *path, cursor.between_steps != 0, options.restart.force))
     notes.push_back(std::move(note));
   return dump;
 }

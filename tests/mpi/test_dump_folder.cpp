@@ -24,7 +24,7 @@ void list_rows(DumpFields& fields, const Grid& grid, std::vector<double>& values
   const Tensor all(values.data(), DType::float64, {most_rows, width});
   const DumpPiece piece{.first = mine.begin * width, .values = all.rows(mine.begin, mine.end)};
   int64_t kind = 0;
-  fields.number("cursor/kind", kind, "of a tick");
+  fields.number("cursor/kind", kind, {}, "of a tick");
   fields.grown({.path = "prompt/rows",
                 .type = DType::float64,
                 .extents = {rows, width},

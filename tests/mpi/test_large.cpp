@@ -181,7 +181,7 @@ TEST_P(LargeSizes, Dump) {
   fill(field, first);
   const auto list = [&](DumpFields& fields) {
     int64_t number = 1;
-    fields.number("cursor/kind", number, "what a dump has");
+    fields.number("cursor/kind", number, {}, "what a dump has");
     const DumpPiece piece{.first = first, .values = field};
     fields.placed(
         {.path = "words", .type = DType::float64, .extents = {large + small}, .meaning = "words"},

@@ -27,6 +27,14 @@ struct DumpPiece {
   bool own = true;    ///< false: a lower rank holds these elements too, and counts as their owner
 };
 
+/// What a number of a dump can be; one that is filled is refused, naming the dump, before it is
+/// used where it is not. The most that is not told leaves room for sums of two.
+struct Limits {
+  int64_t least = 0;
+  int64_t most = int64_t{1} << 62;
+};
+inline Limits exactly(int64_t value) { return {value, value}; }
+
 /// Takes the fields that its caller lists, or fills them. Every rank lists the same fields in the
 /// same order; every member function is collective over the ranks.
 class DumpFields {
@@ -36,7 +44,8 @@ class DumpFields {
   /// Whether fields are filled (from a dump) rather than taken.
   virtual bool restoring() const = 0;
   /// A number, a text, a list of numbers: the same on every rank.
-  virtual void number(const std::string& path, int64_t& value, std::string_view meaning) = 0;
+  virtual void number(const std::string& path, int64_t& value, Limits limits,
+                      std::string_view meaning) = 0;
   virtual void text(const std::string& path, std::string& value, std::string_view meaning) = 0;
   virtual void numbers(const std::string& path, std::vector<double>& values,
                        std::string_view meaning) = 0;
@@ -50,9 +59,6 @@ class DumpFields {
   /// what it held; on others the owner of an element gets the sum, and the rest are zero.
   virtual void contributed(const DumpArray& array, std::span<const DumpPiece> pieces) = 0;
 };
-
-/// Refuses a number of a dump that is not `least` to `most`, the same on every rank.
-void check_number(const std::string& path, int64_t value, int64_t least, int64_t most);
 
 /// Pieces of the array that is elements `array` of a flat one: what this rank holds of it in
 /// `values`, which are the flat elements from `begin` on. Own are those in `owned`.

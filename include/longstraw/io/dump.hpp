@@ -28,7 +28,8 @@ class DumpWriter : public DumpFields {
   DumpWriter(const std::string& folder, int64_t ticks, const Grid& grid, GrownArrays stored);
 
   bool restoring() const override { return false; }
-  void number(const std::string& path, int64_t& value, std::string_view meaning) override;
+  void number(const std::string& path, int64_t& value, Limits limits,
+              std::string_view meaning) override;
   void text(const std::string& path, std::string& value, std::string_view meaning) override;
   void numbers(const std::string& path, std::vector<double>& values,
                std::string_view meaning) override;
@@ -68,7 +69,8 @@ class DumpReader : public DumpFields {
   DumpReader(const std::string& path, const Grid& grid, Content content = Content::checked);
 
   bool restoring() const override { return true; }
-  void number(const std::string& path, int64_t& value, std::string_view meaning) override;
+  void number(const std::string& path, int64_t& value, Limits limits,
+              std::string_view meaning) override;
   void text(const std::string& path, std::string& value, std::string_view meaning) override;
   void numbers(const std::string& path, std::vector<double>& values,
                std::string_view meaning) override;

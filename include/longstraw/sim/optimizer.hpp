@@ -39,8 +39,9 @@ class Optimizer {
               double norm, double lr);
 
   int64_t updates() const { return updates_; }
-  /// Lists the moments, one array a parameter, and the number of updates.
-  void fields(DumpFields& fields, const ParameterList& list);
+  /// Lists the moments, one array a parameter, and the number of updates, which is one a step or
+  /// none; `steps` are done.
+  void fields(DumpFields& fields, const ParameterList& list, int64_t steps);
   const Tensor& first_moment() const { return m_; }
   const Tensor& second_moment() const { return v_; }
 

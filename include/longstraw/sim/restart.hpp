@@ -50,6 +50,17 @@ struct RunIdentity {
 /// Collective over `grid`.
 RunIdentity identity_of(const Problem& problem, const Grid& grid);
 
+/// Where a run is.
+struct Cursor {
+  Tick next{};
+  int64_t ticks = 0;        ///< done since the run began
+  int64_t between_steps{};  ///< 1: the next tick is the first of its step
+  int64_t at_end{};         ///< 1: all steps of the deck were done
+
+  /// Lists all of it. That `next` is a tick of its step is for others to check.
+  void fields(DumpFields& fields);
+};
+
 /// Whether a deck's key may differ from that of the dump.
 enum class MayChange { yes, forced, no };
 MayChange may_change(const std::string& key);

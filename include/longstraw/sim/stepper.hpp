@@ -76,6 +76,9 @@ class Stepper {
   void fields(DumpFields& fields, const Tick& next);
   /// Lists the log-probabilities that later steps take.
   void score_fields(DumpFields& fields);
+  /// Refuses those that are not as many as the response they are of has tokens, the same on every
+  /// rank.
+  void check_scores(const Rollouts& rollouts) const;
 
  private:
   const Group& group(const Tick& tick) const { return *groups_[tick.group]; }
@@ -90,9 +93,11 @@ class Stepper {
   int64_t response_blocks(const Tick& tick) const;
   int64_t local_tokens(Range positions) const;
 
-  void group_fields(DumpFields& fields, const Tick& next);
-  void prompt_fields(DumpFields& fields, const Tick& next);
-  void gradient_fields(DumpFields& fields, const Tick& next);
+  struct Held;
+  Held held(const Tick& next) const;
+  void group_fields(DumpFields& fields, const Tick& next, const Held& held);
+  void prompt_fields(DumpFields& fields, const Tick& next, const Held& held);
+  void gradient_fields(DumpFields& fields, const Tick& next, const Held& held);
   /// Makes room for the tokens before position `end` of the tick's sequence.
   void resume_sequence(const Tick& next, int64_t end);
 
