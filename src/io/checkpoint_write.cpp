@@ -70,7 +70,7 @@ bool holds_weights(const std::string& name) {
 void copy_companions(const std::string& from, const std::string& to) {
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") || holds_weights(name)) continue;
+    if (name.starts_with(".") || name == origin_file || holds_weights(name)) continue;
     if (entry.is_regular_file()) copy_file(entry.path().string(), to + "/" + name);
     if (entry.is_directory() && name == "additional_chat_templates") {
       fs::create_directory(to + "/" + name);

@@ -10,6 +10,8 @@ namespace longstraw {
 namespace {
 
 constexpr size_t longest_name = 100;
+// A reader has all of them open; with more, a dump puts all rows into a new one.
+constexpr size_t most_files = 64;
 
 // The part of the pieces of an array that lies in elements `range`, placed from its start.
 std::vector<DumpPiece> inside(std::span<const DumpPiece> pieces, Range range) {
@@ -78,7 +80,8 @@ void DumpWriter::contributed(const DumpArray& array, std::span<const DumpPiece> 
 void DumpWriter::grown(const DumpArray& array, std::span<const DumpPiece> pieces,
                        const std::string& life) {
   refers_ = true;
-  if (stored_.life != life) stored_ = {.life = life, .files = {}, .arrays = {}};
+  const bool full = !segment_ && stored_.files.size() >= most_files;
+  if (stored_.life != life || full) stored_ = {.life = life, .files = {}, .arrays = {}};
   const int64_t rows = array.extents.at(0), stored = stored_.arrays[array.path].rows;
   if (rows > stored) {
     write_rows(array, pieces, stored);

@@ -174,7 +174,11 @@ void DumpFileWriter::write_values() {
     for (const Item& item : items_) write_item(file, item);
   });
   for (const Item& item : items_) parts.push_back(sums_[item.array.path]);
-  agree(grid_, [&] { file.reset("cannot close " + temporary()); });
+  // The writes of this machine, of which the rank that renames the file may know nothing.
+  agree(grid_, [&] {
+    file.reset("cannot close " + temporary());
+    DiskFile::append(temporary()).sync();
+  });
   grid_.sum(parts);
   for (size_t i = 0; i < items_.size(); ++i)
     if (items_[i].kind != Kind::reference) sums_[items_[i].array.path] = parts[i];
@@ -231,6 +235,7 @@ void DumpFileWriter::write_pieces(const h5::File& file, const Item& item,
       sum += content_sum(part.raw(), part.size(), size_of(item.array.type),
                          offset + piece.first + begin);
       h5::write_flat(set, piece.first + begin, part, path);
+      grid_.activity().beat();
     }
   }
 }

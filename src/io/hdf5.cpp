@@ -1,5 +1,7 @@
 #include "longstraw/io/hdf5.hpp"
 
+#include "longstraw/io/file.hpp"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -34,8 +36,6 @@ Properties access_properties() {
 
 // HDF5 has no text of no bytes: an empty one is stored as one zero byte.
 const std::string empty_text(1, '\0');
-
-constexpr int64_t largest_transfer = int64_t{1} << 30;
 
 // Adds elements `range` of an array with these extents, whose first dimensions are at `prefix`.
 void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vector<hsize_t> prefix,

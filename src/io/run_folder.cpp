@@ -1,5 +1,6 @@
 #include "longstraw/io/run_folder.hpp"
 
+#include "longstraw/io/checkpoint.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/hdf5.hpp"
 
@@ -128,10 +129,12 @@ RunFolder::RunFolder(const std::string& path, Earlier earlier, const Grid& grid)
   });
 }
 
-void RunFolder::write_deck(const std::string& deck, const Grid& grid) const {
+void RunFolder::begin(const std::string& deck, const Grid& grid) const {
   agree(grid, [&] {
-    if (grid.rank() == 0)
-      write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
+    if (grid.rank() != 0) return;
+    std::error_code failed;
+    fs::remove(weights() + "/" + origin_file, failed);
+    write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });
 }
 

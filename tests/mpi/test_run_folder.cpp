@@ -29,7 +29,7 @@ TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
   const RunFolder run(folder / "a/b/run/", RunFolder::Earlier::refused, grid);
-  run.write_deck("[a]\nb = 1\n", grid);
+  run.begin("[a]\nb = 1\n", grid);
   EXPECT_EQ(run.path(), folder / "a/b/run");
   EXPECT_THAT(get(run.path() + "/deck.ini"), testing::EndsWith(" filled in.\n[a]\nb = 1\n"));
   EXPECT_EQ(run.gradients(12), run.path() + "/gradient-12.h5");

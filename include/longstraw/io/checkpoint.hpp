@@ -59,6 +59,8 @@ class Checkpoint {
   std::map<std::string, StoredTensor> tensors_;
 };
 
+/// The file that tells how weights of ours came about; it belongs to them alone.
+constexpr const char* origin_file = "longstraw.json";
 /// The file that tells, where there are several of weights, which tensor is in which.
 constexpr const char* index_file = "model.safetensors.index.json";
 /// Bytes of a file of JSON that is read.
