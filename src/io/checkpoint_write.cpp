@@ -219,7 +219,7 @@ std::string header_with(const std::string& from, const Checkpoint& source,
     header[name]["data_offsets"] = {at, at + bytes};
     at += bytes;
   }
-  text = header.dump();
+  text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const auto size = static_cast<uint64_t>(text.size());
   std::string bytes(sizeof size, '\0');
