@@ -98,6 +98,12 @@ herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* out) {
   return 0;
 }
 
+std::string name_of(const File& file) {
+  std::string name(check_h5(H5Fget_name(file, nullptr, 0), "name of a file"), '\0');
+  check_h5(H5Fget_name(file, name.data(), name.size() + 1), "name of a file");
+  return name;
+}
+
 // What is read into one value must not be more.
 void require_one_element(const Attribute& attribute, const std::string& name) {
   const Space space(H5Aget_space(attribute), "extents of attribute " + name);
@@ -198,7 +204,12 @@ bool exists(const File& file, const std::string& path) {
   // A link can only be asked for when all groups above it exist.
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
-    if (check_h5(H5Lexists(file, part.c_str(), H5P_DEFAULT), part) == 0) return false;
+    const htri_t found = H5Lexists(file, part.c_str(), H5P_DEFAULT);
+    if (found < 0) {
+      const std::string why = reason();
+      throw Error(str("{}: cannot look for {} (HDF5: {})", name_of(file), part, why));
+    }
+    if (found == 0) return false;
     if (slash == std::string::npos) return true;
   }
 }

@@ -1,5 +1,7 @@
 #include "longstraw/io/history.hpp"
 
+#include "longstraw/core/json_check.hpp"
+
 #include <nlohmann/json.hpp>
 
 namespace longstraw {
@@ -17,7 +19,7 @@ void History::append(const nlohmann::ordered_json& line) {
   agree(grid_, [&] {
     if (!file_) return;
     // One write a line: what reads along never sees half of one.
-    const auto text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    const auto text = json_text(line) + "\n";
     file_->write(text);
     file_->sync();
     lines_ += text;

@@ -1,5 +1,6 @@
 #include "longstraw/policy/group_json.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr double largest_logprob = 1e-3;
 // A short form of `value` for messages; cheap for long lists too.
 std::string shown(const json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = json_text(value);
   if (text.starts_with(str("\"{}", non_number_mark))) text.erase(1, non_number_mark.size());
   return text.size() <= 40 ? text : text.substr(0, 37) + "...";
 }

@@ -16,13 +16,16 @@ std::string_view word_at(std::string_view text, size_t at) {
   const std::string_view rest = text.substr(at);
   for (const std::string_view word : non_numbers)
     if (rest.starts_with(word)) return word;
-  if (rest[0] != '-' && (rest[0] < '0' || rest[0] > '9')) return {};
+  if (rest.empty() || (rest[0] != '-' && (rest[0] < '0' || rest[0] > '9'))) return {};
   return rest.substr(0, rest.find_first_not_of("0123456789+-.eE"));
 }
 
-// Whether a number fits a double.
-bool is_finite(std::string_view word) {
-  return std::isfinite(std::strtod(std::string(word).c_str(), nullptr));
+// Whether `word` as a whole is a non-number, or a number that no double holds.
+bool is_non_number(std::string_view word) {
+  const std::string text(word);
+  char* end = nullptr;
+  return word_at(text, 0) == word && !std::isfinite(std::strtod(text.c_str(), &end)) &&
+         end == text.c_str() + text.size();
 }
 
 }  // namespace
@@ -45,7 +48,7 @@ std::string with_quoted_non_numbers(const std::string& text, std::string_view ma
     } else if (text[i] == '"') {
       inside = !inside;
     } else if (const auto word = inside ? std::string_view() : word_at(text, i); !word.empty()) {
-      quoted += is_finite(word) ? std::string(word) : str("\"{}{}\"", mark, word);
+      quoted += is_non_number(word) ? str("\"{}{}\"", mark, word) : std::string(word);
       i += word.size() - 1;
       continue;
     }
@@ -57,13 +60,26 @@ std::string with_quoted_non_numbers(const std::string& text, std::string_view ma
 std::string with_bare_non_numbers(const std::string& line) {
   const std::string start = str("\"{}", non_number_mark);
   std::string bare;
-  size_t done = 0;
-  for (size_t at; (at = line.find(start, done)) != std::string::npos;) {
-    const size_t word = at + start.size(), end = line.find('"', word);
-    bare += line.substr(done, at - done) + line.substr(word, end - word);
-    done = end + 1;
+  bare.reserve(line.size());
+  bool inside = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (inside && line[i] == '\\') {
+      bare += line[i++];
+    } else if (line[i] == '"') {
+      if (!inside && line.compare(i, start.size(), start) == 0) {
+        const size_t begin = i + start.size(), end = line.find('"', begin);
+        const std::string word = line.substr(begin, end - begin);
+        if (is_non_number(word)) {  // other texts may start with the mark too
+          bare += word;
+          i = end;
+          continue;
+        }
+      }
+      inside = !inside;
+    }
+    bare += line[i];
   }
-  return bare + line.substr(done);
+  return bare;
 }
 
 }  // namespace longstraw

@@ -1,5 +1,6 @@
 #include "longstraw/policy/rollout_lines.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
@@ -11,10 +12,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr const char* cure = " - one group a line is expected";
-
-std::string text_of(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 }  // namespace
 
@@ -54,11 +51,11 @@ LineWriter::~LineWriter() {
 void LineWriter::put(const RawGroup& group) {
   const char* before = "{";
   for (const auto& [key, value] : group.object.items()) {
-    stream_ << before << text_of(key) << ':';
+    stream_ << before << json_text(json(key)) << ':';
     if (key == "prompt")
       put_prompt(group.prompt);
     else
-      stream_ << (group.marked ? with_bare_non_numbers(text_of(value)) : text_of(value));
+      stream_ << (group.marked ? with_bare_non_numbers(json_text(value)) : json_text(value));
     before = ",";
   }
   stream_ << "}\n";

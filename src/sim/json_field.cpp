@@ -9,7 +9,7 @@ namespace longstraw {
 void json_field(DumpFields& fields, const std::string& path, const nlohmann::json& value,
                 std::string_view meaning, const std::function<void(const nlohmann::json&)>& take) {
   using Json = nlohmann::json;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json_text(value);
   fields.text(path, text, meaning);
   if (!fields.restoring()) return;
   std::string fault;

@@ -1,5 +1,6 @@
 #include "longstraw/sim/rollout_hdf5.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/lists.hpp"
 #include "longstraw/policy/non_numbers.hpp"
@@ -285,7 +286,7 @@ std::string other_members(const json& object, const Holds& hold, bool marked) {
   for (const auto& [key, value] : object.items())
     if (!hold(key, value)) other[key] = value;
   if (other.empty()) return {};
-  const std::string text = other.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text = json_text(other);
   return marked ? with_bare_non_numbers(text) : text;
 }
 

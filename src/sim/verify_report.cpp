@@ -1,3 +1,4 @@
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/core/version.hpp"
 #include "longstraw/sim/report.hpp"
 #include "longstraw/sim/verify.hpp"
@@ -166,7 +167,7 @@ std::string verify_json(const Problem& problem, const VerifyReport& report) {
     add_bound(check, c.error);
     json["rounding"].push_back(check);
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace longstraw

@@ -1,5 +1,6 @@
 #include "longstraw/sim/weights.hpp"
 
+#include "longstraw/core/json_check.hpp"
 #include "longstraw/core/version.hpp"
 #include "longstraw/io/file.hpp"
 
@@ -98,7 +99,7 @@ void write_origin(const WeightsOrigin& o, const Grid& grid) {
                                          {"steps", o.steps},
                                          {"updates", o.updates}};
   agree(grid, [&] {
-    if (grid.rank() == 0) write_text(o.folder + "/" + origin_file, origin.dump(1) + "\n");
+    if (grid.rank() == 0) write_text(o.folder + "/" + origin_file, json_text(origin, 1) + "\n");
   });
 }
 

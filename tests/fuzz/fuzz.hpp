@@ -32,10 +32,12 @@ void read_or_refuse(Act&& act) {
   }
 }
 
-/// A file of this process in memory, under a path that HDF5 takes too.
+/// A file of this process in memory, under a path that HDF5 takes too; a second one has an
+/// `ending`.
 class MemoryFile {
  public:
-  explicit MemoryFile(std::string_view content = {}) {
+  explicit MemoryFile(std::string_view content = {}, std::string_view ending = {})
+      : path_(str("/dev/shm/longstraw-fuzz-{}{}", ::getpid(), ending)) {
     std::ofstream(path_, std::ios::binary) << content;
   }
   ~MemoryFile() { ::unlink(path_.c_str()); }
@@ -45,7 +47,7 @@ class MemoryFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = str("/dev/shm/longstraw-fuzz-{}", ::getpid());
+  std::string path_;
 };
 
 }  // namespace longstraw::fuzz

@@ -119,6 +119,16 @@ TEST_F(Runs, WeightsHaveTheLayoutOfTheirSource) {
   run("next", 2, "model.checkpoint=out/weights");
 }
 
+// Names of files are bytes; JSON is UTF-8.
+TEST_F(Runs, FilesMayHaveNamesThatAreNoUtf8) {
+  place.copy_model("hybrid", "mod\xe9l");
+  place.write_deck("latin.ini", "mod\xe9l", golden_folder("hybrid") + "/rollouts.jsonl");
+  place.succeed(2, "run -i latin.ini -d out\xe9");
+  EXPECT_EQ(read_json(place / "out\xe9/weights/longstraw.json")["checkpoint"],
+            place / "mod\xef\xbf\xbdl");
+  place.succeed(1, "verify -i latin.ini -o v.json --directions 1 model.precision=float64");
+}
+
 TEST_F(Runs, CompletedDeckRunsAgainFromAnywhere) {
   run("out", 2, "gradient.mode=frozen rollouts.epochs=2 optimizer.schedule=cosine");
   const std::string deck = read_file(place / "out/deck.ini");

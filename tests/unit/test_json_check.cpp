@@ -50,6 +50,10 @@ TEST(JsonCheck, JsonIsRead) {
   EXPECT_EQ(read_json<Json>("[2]", "f", "").value, (Json{2}));
 }
 
+TEST(JsonCheck, WhatIsWrittenIsUtf8) {
+  EXPECT_EQ(json_text(Json{{"a", "\xe9x"}}), "{\"a\":\"\xef\xbf\xbdx\"}");
+}
+
 TEST(JsonCheck, CountsAreWholeAndWithin64Bits) {
   for (const char* text : {"0", "1", "9223372036854775807"})
     EXPECT_TRUE(is_count(Json::parse(text))) << text;

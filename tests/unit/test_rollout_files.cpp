@@ -186,6 +186,20 @@ TEST_F(RolloutFiles, NonNumbersAreCarriedThroughAsTheyAre) {
             "\n");
 }
 
+// What the reader itself marks non-numbers with.
+TEST_F(RolloutFiles, TextsThatLookLikeMarkedNonNumbersAreCarriedThrough) {
+  const std::string text =
+      R"({"id":"g","prompt":[5],"responses":[{"id":"\u0001a","ids":[1],"reward":1.0,)"
+      R"("finish_reason":"\u0001","m":[NaN,"\u00011.5","x\"\u0001NaN","\u0001NaN\\"]}]})"
+      "\n";
+  support::put(lines_, text);
+  write_scored(lines_, folder_ / "out.jsonl", "logprobs", {});
+  EXPECT_EQ(support::get(folder_ / "out.jsonl"), text);
+  hdf5(text);
+  convert(hdf5_, folder_ / "b.jsonl");
+  expect_equal(lines_of(folder_ / "b.jsonl"), lines_of(lines_));
+}
+
 TEST_F(RolloutFiles, NonNumbersOfUnknownMembersAreCarriedThroughHdf5) {
   const std::string text =
       R"({"id":"g","prompt":[5],"responses":[{"id":"a","ids":[1],"reward":1.0,"t":["NaN",NaN]},)"
@@ -309,6 +323,12 @@ TEST_F(RolloutFiles, LayoutsAreNotTrusted) {
     remove(path);
     expect({hdf5_ + ": dataset " + path + " is missing"});
   }
+  remove("groups");
+  {
+    const h5::File file(H5Fopen(hdf5_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), hdf5_);
+    H5Lcreate_soft("groups", file, "groups", H5P_DEFAULT, H5P_DEFAULT);
+  }
+  expect({hdf5_ + ": cannot look for groups/prompt"});
   replace<double>("groups/prompt", {1, 2, 3, 4});
   expect({hdf5_ + ": dataset groups/prompt is of another type"});
   replace<int64_t>("groups/prompt_offsets", {0, 3, 5});

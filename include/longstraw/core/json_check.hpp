@@ -1,6 +1,6 @@
-// The one way in for JSON from outside, which is checked before it is parsed: for nesting that
-// recursion over its values can bear, and for keys given twice, of which a parser silently takes
-// one.
+// The one way out for JSON, and the one way in for JSON from outside, which is checked before it is
+// parsed: for nesting that recursion over its values can bear, and for keys given twice, of which a
+// parser silently takes one.
 #pragma once
 
 #include "longstraw/core/check.hpp"
@@ -89,6 +89,12 @@ Json parse_json(const std::string& text, std::string_view where, std::string_vie
   ReadJson<Json> read = read_json<Json>(text, where, cure);
   require(read.fault.empty(), "{}: no valid JSON ({}){}", where, read.fault, cure);
   return std::move(read.value);
+}
+
+/// `json` as text. Bytes of names of files that are no UTF-8 are replaced.
+template <class Json>
+std::string json_text(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 /// Whether parsed `value` is a whole number from 0 on that 64 bits with a sign hold.
