@@ -23,7 +23,7 @@ void keep_freed_memory() {
 
 Session::Session(int& argc, char**& argv) {
   keep_freed_memory();
-  // Other threads, such as the watchdog's, leave MPI to this one.
+  // Other threads, such as the watchdog's, leave MPI to this one until they end the job.
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

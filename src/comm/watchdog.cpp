@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // For the answers of ranks that looked just before the alarm was raised.
 constexpr double grace_seconds = 2;
-// A rank may hang so that its output or MPI's end blocks, too: then the system ends it.
+// A rank may hang so that its output, its files or MPI's end block, too: then the system ends it.
 constexpr unsigned last_seconds = 20;
 
 std::string what_of(const RankSign& sign) {
@@ -161,13 +161,19 @@ void Watchdog::conclude() {
 
 void Watchdog::watch() {
   std::error_code ignored;
+  const auto longest = static_cast<unsigned>(seconds_) + last_seconds;
   while (wait(pause_)) {
     look();
-    if (still_ < seconds_ && !fs::exists(folder_, ignored)) continue;
-    report();
+    ::alarm(longest);
+    const bool raised = still_ >= seconds_ || fs::exists(folder_, ignored);
+    if (raised) report();
+    ::alarm(0);
+    if (!raised) continue;
     if (!wait(grace_seconds + 2 * pause_)) return;
     look();
+    ::alarm(longest);
     conclude();
+    ::alarm(0);
     // Time for the lowest rank to end the job, or for a false alarm to pass.
     if (!wait(grace_seconds + 2 * pause_)) return;
   }

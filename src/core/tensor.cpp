@@ -1,8 +1,5 @@
 #include "longstraw/core/tensor.hpp"
 
-#include <functional>
-#include <numeric>
-
 namespace longstraw {
 
 const char* name_of(DType type) { return type == DType::float32 ? "float32" : "float64"; }
@@ -18,10 +15,7 @@ Tensor::Tensor(void* data, DType type, std::initializer_list<int64_t> extents)
   stride_ = row_size();
 }
 
-int64_t Tensor::row_size() const {
-  return std::accumulate(extents_.begin() + 1, extents_.begin() + std::max(order_, 1), int64_t{1},
-                         std::multiplies<>());
-}
+int64_t Tensor::row_size() const { return row_elements_of(std::span(extents_).first(order_)); }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
   LONGSTRAW_ASSERT(order_ >= 1 && 0 <= begin && begin <= end && end <= extents_[0]);

@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 #include <optional>
 
 namespace longstraw {
@@ -22,8 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* single_file = "model.safetensors";
-constexpr const char* index_file = "model.safetensors.index.json";
-constexpr int64_t largest_json = 256 << 20;
 constexpr int64_t read_part = 4 << 20;  // bytes converted at a time
 
 bool exists(const std::string& path) {
@@ -158,9 +154,7 @@ std::string packed(const std::string& config, const std::vector<std::string>& fi
 
 }  // namespace
 
-int64_t StoredTensor::elements() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t StoredTensor::elements() const { return elements_of(shape); }
 
 Checkpoint Checkpoint::open(const std::string& folder, const Grid& grid) {
   Checkpoint found;

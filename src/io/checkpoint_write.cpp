@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@ namespace longstraw {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::ordered_json;
 
 constexpr int64_t part_elements = int64_t{1} << 22;
 constexpr int64_t copy_part = int64_t{16} << 20;
@@ -68,7 +70,7 @@ bool holds_weights(const std::string& name) {
 void copy_companions(const std::string& from, const std::string& to) {
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") || holds_weights(name)) continue;
+    if (name.starts_with(".") || name == origin_file || holds_weights(name)) continue;
     if (entry.is_regular_file()) copy_file(entry.path().string(), to + "/" + name);
     if (entry.is_directory() && name == "additional_chat_templates") {
       fs::create_directory(to + "/" + name);
@@ -148,6 +150,10 @@ struct Shard {
   DiskFile from, to;
 };
 
+int64_t stored_bytes(const StoredTensor& tensor, const std::string& type) {
+  return type == tensor.type ? tensor.bytes : tensor.elements() * (type == "F64" ? 8 : 4);
+}
+
 class TensorWriter {
  public:
   TensorWriter(const Grid& grid, const Tensor& values, const WriteType& type,
@@ -159,6 +165,14 @@ class TensorWriter {
     if (type_.stored_as == StoredAs::source || !provide_(name, {0, 0}, values_.rows(0, 0)))
       return tensor.type;
     return type_.computed == DType::float64 ? "F64" : "F32";
+  }
+
+  /// Bytes of all tensors as they will be stored.
+  int64_t bytes(const Checkpoint& source) const {
+    int64_t bytes = 0;
+    for (const auto& [name, tensor] : source.tensors())
+      bytes += stored_bytes(tensor, stored_type(name, tensor));
+    return bytes;
   }
 
   void write(const std::string& name, const StoredTensor& tensor, std::optional<Shard>& shard) {
@@ -208,13 +222,12 @@ std::string header_with(const std::string& from, const Checkpoint& source,
   const int64_t length = safetensors_data_begin(from) - 8;
   std::string text(length, ' ');
   DiskFile::open(from).read(text.data(), length, 8);
-  auto header = parse_json<nlohmann::ordered_json>(text, from + ": header");
+  auto header = parse_json<ordered_json>(text, from + ": header");
   int64_t at = 0;
   for (const auto& name : order) {
     const StoredTensor& tensor = source.at(name);
     const std::string& type = types.at(name);
-    const int64_t bytes =
-        type == tensor.type ? tensor.bytes : tensor.elements() * (type == "F64" ? 8 : 4);
+    const int64_t bytes = stored_bytes(tensor, type);
     header[name]["dtype"] = type;
     header[name]["data_offsets"] = {at, at + bytes};
     at += bytes;
@@ -225,6 +238,26 @@ std::string header_with(const std::string& from, const Checkpoint& source,
   std::string bytes(sizeof size, '\0');
   std::memcpy(bytes.data(), &size, sizeof size);
   return bytes + text;
+}
+
+void change_json(const std::string& path, const std::function<void(ordered_json&)>& change) {
+  if (!fs::exists(path)) return;
+  auto object = parse_json<ordered_json>(read_text(path, largest_json), path);
+  change(object);
+  write_text(path, object.dump(2) + "\n");
+}
+
+// Readers of a checkpoint take the type from its configuration, whatever its tensors are.
+void tell_types(const std::string& folder, DType type, int64_t bytes) {
+  change_json(folder + "/config.json", [&](ordered_json& config) {
+    for (auto* part : {&config, config.contains("text_config") ? &config["text_config"] : nullptr})
+      for (const char* key : {"dtype", "torch_dtype"})
+        if (part != nullptr && part->contains(key)) (*part)[key] = name_of(type);
+  });
+  change_json(folder + "/" + index_file, [&](ordered_json& index) {
+    if (index.contains("metadata") && index["metadata"].contains("total_size"))
+      index["metadata"]["total_size"] = bytes;
+  });
 }
 
 void write_shard(const std::string& temporary, const Checkpoint& source, int file, const Grid& grid,
@@ -273,8 +306,11 @@ void write_checkpoint(const std::string& folder, const Checkpoint& source, const
     });
     for (int file = 0; file < std::ssize(source.files()); ++file)
       write_shard(temporary, source, file, grid, writer);
+    const int64_t bytes = writer.bytes(source);
     agree(grid, [&] {
-      if (grid.rank() == 0) replace_folder(temporary, out);
+      if (grid.rank() != 0) return;
+      if (type.stored_as == StoredAs::computed) tell_types(temporary, type.computed, bytes);
+      replace_folder(temporary, out);
     });
   } catch (const Error&) {
     std::error_code ignored;

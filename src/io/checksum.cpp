@@ -4,6 +4,8 @@
 #include "longstraw/io/file.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 namespace longstraw {
 namespace {
@@ -11,12 +13,15 @@ namespace {
 constexpr uint64_t fnv_prime = 0x100000001b3;
 
 template <class Word>
-uint64_t weighted_sum(const Word* values, int64_t count, int64_t first) {
+uint64_t weighted_sum(const void* values, int64_t count, int64_t first) {
+  const auto* bytes = static_cast<const std::byte*>(values);
   uint64_t sum = 0;
   for (int64_t i = 0; i < count; ++i) {
+    Word word;
+    std::memcpy(&word, bytes + i * sizeof word, sizeof word);
     uint64_t key = static_cast<uint64_t>(first + i) * 0x9e3779b97f4a7c15;
     key = (key ^ (key >> 29)) | 1;  // odd, so that no flipped bit is multiplied away
-    sum += static_cast<uint64_t>(values[i]) * key;
+    sum += static_cast<uint64_t>(word) * key;
   }
   return sum;
 }
@@ -25,9 +30,10 @@ uint64_t weighted_sum(const Word* values, int64_t count, int64_t first) {
 
 uint64_t content_sum(const void* values, int64_t elements, int64_t element_bytes, int64_t first) {
   switch (element_bytes) {
-    case 1: return weighted_sum(static_cast<const uint8_t*>(values), elements, first);
-    case 4: return weighted_sum(static_cast<const uint32_t*>(values), elements, first);
-    default: return weighted_sum(static_cast<const uint64_t*>(values), elements, first);
+    case 1: return weighted_sum<uint8_t>(values, elements, first);
+    case 4: return weighted_sum<uint32_t>(values, elements, first);
+    // As two words each: flips of the highest bit of two words of 64 bits would cancel.
+    default: return weighted_sum<uint32_t>(values, 2 * elements, 2 * first);
   }
 }
 

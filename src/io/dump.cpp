@@ -4,18 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 #include <sstream>
 
 namespace longstraw {
 namespace {
 
 constexpr size_t longest_name = 100;
-
-int64_t elements_of(const std::vector<int64_t>& extents) {
-  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
-}
+// A reader has all of them open; with more, a dump puts all rows into a new one.
+constexpr size_t most_files = 64;
 
 // The part of the pieces of an array that lies in elements `range`, placed from its start.
 std::vector<DumpPiece> inside(std::span<const DumpPiece> pieces, Range range) {
@@ -34,6 +30,15 @@ std::vector<DumpPiece> inside(std::span<const DumpPiece> pieces, Range range) {
 
 std::string file_name(const std::string& life, int64_t ticks) {
   return str("{}-{:08}.h5", life, ticks);
+}
+
+// Of a run that went back, later dumps may still refer to a file that it would write anew.
+std::string unused_name(const std::string& folder, const std::string& name, const Grid& grid) {
+  std::string unused = name;
+  std::error_code failed;
+  for (int i = 2; grid.rank() == 0 && std::filesystem::exists(folder + "/" + unused, failed); ++i)
+    unused = str("{}-{}.h5", name.substr(0, name.size() - 3), i);
+  return grid.broadcast(unused, 0);
 }
 
 }  // namespace
@@ -75,7 +80,8 @@ void DumpWriter::contributed(const DumpArray& array, std::span<const DumpPiece> 
 void DumpWriter::grown(const DumpArray& array, std::span<const DumpPiece> pieces,
                        const std::string& life) {
   refers_ = true;
-  if (stored_.life != life) stored_ = {.life = life, .files = {}, .arrays = {}};
+  const bool full = !segment_ && stored_.files.size() >= most_files;
+  if (stored_.life != life || full) stored_ = {.life = life, .files = {}, .arrays = {}};
   const int64_t rows = array.extents.at(0), stored = stored_.arrays[array.path].rows;
   if (rows > stored) {
     write_rows(array, pieces, stored);
@@ -87,10 +93,10 @@ void DumpWriter::grown(const DumpArray& array, std::span<const DumpPiece> pieces
 void DumpWriter::write_rows(const DumpArray& array, std::span<const DumpPiece> pieces,
                             int64_t stored) {
   if (!segment_) {
-    stored_.files.push_back(file_name(stored_.life, ticks_));
+    stored_.files.push_back(unused_name(folder_, file_name(stored_.life, ticks_), grid_));
     segment_ = std::make_unique<DumpFileWriter>(folder_ + "/" + stored_.files.back(), grid_);
   }
-  const int64_t rows = array.extents[0], width = elements_of(array.extents) / rows;
+  const int64_t rows = array.extents[0], width = row_elements_of(array.extents);
   DumpArray fresh = array;
   fresh.extents[0] = rows - stored;
   segment_->array(fresh, inside(pieces, {stored * width, rows * width}), stored);
@@ -210,7 +216,7 @@ void DumpReader::placed(const DumpArray& array, std::span<const DumpPiece> piece
 void DumpReader::grown(const DumpArray& array, std::span<const DumpPiece> pieces,
                        const std::string& life) {
   agree(grid_, [&] {
-    const int64_t width = elements_of(array.extents) / std::max<int64_t>(array.extents.at(0), 1);
+    const int64_t width = row_elements_of(array.extents);
     auto& stored = stored_.arrays[array.path];
     for (const auto& segment : segments_) {
       if (!segment->has(array.path)) continue;

@@ -6,19 +6,14 @@
 
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 
 namespace longstraw {
 namespace {
 
 // Times the bytes of a row, which are in the file, it is no overflow.
 constexpr int64_t largest_row = int64_t{1} << 40;
-
-int64_t product(const std::vector<int64_t>& extents, size_t first = 0) {
-  return std::accumulate(extents.begin() + std::min(first, extents.size()), extents.end(),
-                         int64_t{1}, std::multiplies<>());
-}
+// What is summed and then written, or read and then summed, at a time: it stays in the cache.
+constexpr int64_t part_elements = int64_t{1} << 17;
 
 h5::Space space_of(const std::vector<int64_t>& extents) {
   if (extents.empty()) return {H5Screate(H5S_SCALAR), "extents"};
@@ -100,7 +95,7 @@ int64_t DumpFileWriter::bytes() const {
       case Kind::text: bytes += std::ssize(item.text); break;
       case Kind::array:
       case Kind::contributions:
-        bytes += product(item.array.extents) * size_of(item.array.type);
+        bytes += elements_of(item.array.extents) * size_of(item.array.type);
         break;
       case Kind::reference: break;
     }
@@ -179,7 +174,11 @@ void DumpFileWriter::write_values() {
     for (const Item& item : items_) write_item(file, item);
   });
   for (const Item& item : items_) parts.push_back(sums_[item.array.path]);
-  agree(grid_, [&] { file.reset("cannot close " + temporary()); });
+  // The writes of this machine, of which the rank that renames the file may know nothing.
+  agree(grid_, [&] {
+    file.reset("cannot close " + temporary());
+    DiskFile::append(temporary()).sync();
+  });
   grid_.sum(parts);
   for (size_t i = 0; i < items_.size(); ++i)
     if (items_[i].kind != Kind::reference) sums_[items_[i].array.path] = parts[i];
@@ -189,7 +188,7 @@ void DumpFileWriter::write_item(const h5::File& file, const Item& item) {
   const std::string& path = item.array.path;
   if (item.kind == Kind::array) return write_pieces(file, item, item.pieces);
   if (item.kind == Kind::contributions) {
-    const int64_t size = product(item.array.extents, 1), offset = grid_.rank() * size;
+    const int64_t size = row_elements_of(item.array.extents), offset = grid_.rank() * size;
     int64_t held = 0;
     std::vector<DumpPiece> all;
     for (const DumpPiece& piece : item.pieces) {
@@ -224,15 +223,20 @@ void DumpFileWriter::write_item(const h5::File& file, const Item& item) {
 void DumpFileWriter::write_pieces(const h5::File& file, const Item& item,
                                   std::span<const DumpPiece> pieces) {
   const std::string& path = item.array.path;
-  const int64_t offset = item.first_row * product(item.array.extents, 1);
+  const int64_t offset = item.first_row * row_elements_of(item.array.extents);
   const h5::Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), path);
   uint64_t& sum = sums_[path];
   for (const DumpPiece& piece : pieces) {
     if (piece.values.empty()) continue;
     LONGSTRAW_ASSERT(piece.values.contiguous());
-    h5::write_flat(set, piece.first, piece.values, path);
-    sum += content_sum(piece.values.raw(), piece.values.size(), size_of(item.array.type),
-                       piece.first + offset);
+    const Tensor all = piece.values.reshape({piece.values.size()});
+    for (int64_t begin = 0; begin < all.size(); begin += part_elements) {
+      const Tensor part = all.rows(begin, std::min(begin + part_elements, all.size()));
+      sum += content_sum(part.raw(), part.size(), size_of(item.array.type),
+                         offset + piece.first + begin);
+      h5::write_flat(set, piece.first + begin, part, path);
+      grid_.activity().beat();
+    }
   }
 }
 
@@ -378,7 +382,6 @@ uint64_t DumpFileReader::stored_sum(const std::string& path) const {
 }
 
 uint64_t DumpFileReader::computed_sum(const std::string& path, int parts, int part) const {
-  constexpr int64_t at_once = int64_t{1} << 20;
   const auto set = opened(file_, path_, path);
   const h5::Type type(H5Dget_type(set), path);
   const std::string what = str("{} of {}", path, path_);
@@ -392,12 +395,12 @@ uint64_t DumpFileReader::computed_sum(const std::string& path, int parts, int pa
   }
   const DType element = H5Tget_size(type) == 4 ? DType::float32 : DType::float64;
   const auto shape = extents(path);
-  const int64_t offset = first_row(path) * product(shape, 1);
-  const Range mine = part_of(product(shape), parts, part);
-  std::vector<std::byte> buffer(std::min(at_once, mine.size()) * size_of(element));
+  const int64_t offset = first_row(path) * row_elements_of(shape);
+  const Range mine = part_of(elements_of(shape), parts, part);
+  std::vector<std::byte> buffer(std::min(part_elements, mine.size()) * size_of(element));
   uint64_t sum = 0;
-  for (int64_t begin = mine.begin; begin < mine.end; begin += at_once) {
-    const Tensor values(buffer.data(), element, {std::min(at_once, mine.end - begin)});
+  for (int64_t begin = mine.begin; begin < mine.end; begin += part_elements) {
+    const Tensor values(buffer.data(), element, {std::min(part_elements, mine.end - begin)});
     h5::read_flat(set, begin, values, what);
     sum += content_sum(values.raw(), values.size(), size_of(element), begin + offset);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -14,14 +15,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_dump(const fs::path& file) {
-  const std::string name = file.filename().string();
-  const auto begin = name.begin() + std::min<size_t>(name.size(), 5);
-  return name.starts_with("dump-") && name.ends_with(".h5") &&
-         std::all_of(begin, name.end() - 3, [](char c) { return c >= '0' && c <= '9'; });
+struct Kept {
+  fs::path path;
+  fs::file_time_type time;
+};
+
+// The newest first.
+std::vector<Kept> dumps_in(const std::string& folder) {
+  std::vector<Kept> dumps;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (has_dump_name(entry.path().string()))
+      dumps.push_back({entry.path(), entry.last_write_time(failed)});
+  std::ranges::sort(dumps, std::greater<>(),
+                    [](const Kept& k) { return std::tie(k.time, k.path); });
+  return dumps;
 }
 
 }  // namespace
+
+bool has_dump_name(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  return name.starts_with("dump-") && name.ends_with(".h5") &&
+         std::all_of(name.begin() + 5, name.end() - 3, [](char c) { return c >= '0' && c <= '9'; });
+}
 
 DumpFolder::DumpFolder(std::string path, const Grid& grid) : path_(std::move(path)), grid_(grid) {}
 
@@ -30,8 +47,11 @@ std::optional<std::string> DumpFolder::latest() const {
   agree(grid_, [&] {
     std::error_code failed;
     const fs::path link = fs::path(path_) / "latest";
-    if (grid_.rank() == 0 && fs::is_symlink(link, failed))
+    if (grid_.rank() != 0) return;
+    if (fs::is_symlink(link, failed))
       found = (fs::path(path_) / fs::read_symlink(link)).string();
+    else if (const auto dumps = dumps_in(path_); !dumps.empty())
+      found = dumps.front().path.string();  // killed before it could make the link
   });
   found = grid_.broadcast(found, 0);
   if (found.empty()) return std::nullopt;
@@ -68,7 +88,11 @@ int64_t DumpFolder::write(int64_t ticks, int64_t keep,
   agree(grid_, [&] {
     if (grid_.rank() != 0) return;
     point_latest_to(writer.name());
-    prune(writer.name(), keep);
+    try {
+      prune(writer.name(), keep);
+    } catch (const std::exception& error) {  // the dump is there all the same
+      log(Level::warning, "older dumps are left: {}", error.what());
+    }
   });
   return writer.bytes();
 }
@@ -81,27 +105,18 @@ void DumpFolder::point_latest_to(const std::string& name) const {
 }
 
 void DumpFolder::prune(const std::string& newest, int64_t keep) const {
+  auto dumps = dumps_in(path_);
   // Clocks of machines differ and are set back: the one just written is the newest for certain.
-  std::vector<std::tuple<bool, fs::file_time_type, fs::path>> dumps;
-  for (const auto& entry : fs::directory_iterator(path_))
-    if (is_dump(entry.path()))
-      dumps.emplace_back(entry.path().filename() == newest, entry.last_write_time(), entry.path());
-  std::sort(dumps.rbegin(), dumps.rend());
+  std::ranges::stable_partition(dumps, [&](const Kept& k) { return k.path.filename() == newest; });
   std::set<std::string> needed;
   for (size_t i = 0; i < dumps.size(); ++i) {
-    const fs::path& dump = std::get<fs::path>(dumps[i]);
     if (static_cast<int64_t>(i) >= keep) {
-      fs::remove(dump);
+      fs::remove(dumps[i].path);
       continue;
     }
-    try {
-      std::istringstream names(DumpFileReader(dump.string()).attribute("segments"));
-      for (std::string name; names >> name;) needed.insert(name);
-    } catch (const Error& error) {
-      // What it needs is not known: nothing is removed.
-      log(Level::warning, "{}", error.what());
-      return;
-    }
+    // Where that is not known, nothing more is removed.
+    std::istringstream names(DumpFileReader(dumps[i].path.string()).attribute("segments"));
+    for (std::string name; names >> name;) needed.insert(name);
   }
   for (const auto& entry : fs::directory_iterator(path_)) {
     const std::string name = entry.path().filename().string();

@@ -15,8 +15,6 @@
 namespace longstraw {
 namespace {
 
-constexpr int64_t largest_transfer = int64_t{1} << 30;
-
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
   throw Error(str("{} {} ({})", what, path, std::strerror(errno)));
 }

@@ -1,5 +1,7 @@
 #include "longstraw/io/flat.hpp"
 
+#include "longstraw/io/file.hpp"
+
 #include <algorithm>
 #include <type_traits>
 
@@ -7,7 +9,6 @@ namespace longstraw {
 namespace {
 
 constexpr hsize_t largest_chunk = hsize_t{16} << 20;  // bytes, which a read takes whole
-constexpr int64_t largest_transfer = int64_t{1} << 30;
 
 struct StoredTypes {
   hid_t native, little, big;

@@ -5,19 +5,12 @@
 #include "longstraw/io/hdf5.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <optional>
 
 namespace longstraw {
 namespace {
 
 constexpr int64_t part_elements = int64_t{1} << 22;
-
-int64_t product(const std::vector<int64_t>& shape, size_t first) {
-  return std::accumulate(shape.begin() + std::min(first, shape.size()), shape.end(), int64_t{1},
-                         std::multiplies<>());
-}
 
 h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DType type) {
   const std::vector<hsize_t> extents(parameter.shape.begin(), parameter.shape.end());
@@ -33,14 +26,15 @@ h5::Dataset create_dataset(const h5::File& file, const NamedShape& parameter, DT
 
 // Rows of a parameter that are written or read at a time.
 int64_t rows_at_once(const NamedShape& parameter) {
-  return std::max<int64_t>(1, part_elements / std::max<int64_t>(1, product(parameter.shape, 1)));
+  return std::max<int64_t>(1,
+                           part_elements / std::max<int64_t>(1, row_elements_of(parameter.shape)));
 }
 
 // act(elements) for the parts of a parameter that are written or read at a time.
 template <class Act>
 void for_each_part(const NamedShape& parameter, const Act& act) {
   const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape[0];
-  const int64_t width = product(parameter.shape, 1), step = rows_at_once(parameter);
+  const int64_t width = row_elements_of(parameter.shape), step = rows_at_once(parameter);
   for (int64_t begin = 0; begin < rows && width > 0; begin += step) {
     act(Range{begin * width, std::min(begin + step, rows) * width});
   }
@@ -49,8 +43,9 @@ void for_each_part(const NamedShape& parameter, const Act& act) {
 Field buffer_for(const std::vector<NamedShape>& parameters, Ledger& ledger, DType type) {
   int64_t largest = 0;
   for (const auto& parameter : parameters)
-    largest = std::max(largest, std::min(product(parameter.shape, 0),
-                                         rows_at_once(parameter) * product(parameter.shape, 1)));
+    largest =
+        std::max(largest, std::min(elements_of(parameter.shape),
+                                   rows_at_once(parameter) * row_elements_of(parameter.shape)));
   LONGSTRAW_ASSERT(largest <= (int64_t{1} << 30) / size_of(type));
   return Field(ledger, "scratch", type, {largest});
 }

@@ -1,9 +1,9 @@
 #include "longstraw/io/hdf5.hpp"
 
+#include "longstraw/io/file.hpp"
+
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 
 namespace longstraw::h5 {
 namespace {
@@ -36,8 +36,6 @@ Properties access_properties() {
 
 // HDF5 has no text of no bytes: an empty one is stored as one zero byte.
 const std::string empty_text(1, '\0');
-
-constexpr int64_t largest_transfer = int64_t{1} << 30;
 
 // Adds elements `range` of an array with these extents, whose first dimensions are at `prefix`.
 void add_flat(const Space& space, const std::vector<int64_t>& extents, std::vector<hsize_t> prefix,
@@ -166,8 +164,7 @@ std::vector<int64_t> extents(const File& file, const std::string& path) {
 std::vector<double> read_all(const File& file, const std::string& path) {
   const auto shape = extents(file, path);
   const Dataset set(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "no dataset " + path);
-  std::vector<double> values(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+  std::vector<double> values(elements_of(shape));
   check_h5(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
            "cannot read dataset " + path);
   return values;

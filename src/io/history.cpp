@@ -6,11 +6,11 @@
 
 namespace longstraw {
 
-History::History(const std::string& path, const std::string& earlier, const Grid& grid)
-    : grid_(grid), text_(earlier) {
+History::History(const std::string& path, std::string& lines, const Grid& grid)
+    : grid_(grid), lines_(lines) {
   agree(grid_, [&] {
     if (grid_.rank() != 0) return;
-    write_text(path, earlier);
+    write_text(path, lines);
     file_ = DiskFile::append(path);
   });
 }
@@ -22,7 +22,7 @@ void History::append(const nlohmann::ordered_json& line) {
     const auto text = json_text(line) + "\n";
     file_->write(text);
     file_->sync();
-    text_ += text;
+    lines_ += text;
   });
 }
 

@@ -1,5 +1,6 @@
 #include "longstraw/io/run_folder.hpp"
 
+#include "longstraw/io/checkpoint.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/hdf5.hpp"
 
@@ -111,8 +112,7 @@ void RunFolder::check_room(const std::string& path, int64_t bytes, const Grid& g
   });
 }
 
-RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string& deck,
-                     const Grid& grid)
+RunFolder::RunFolder(const std::string& path, Earlier earlier, const Grid& grid)
     : path_(fs::absolute(path).lexically_normal().string()) {
   if (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   agree(grid, [&] {
@@ -126,6 +126,14 @@ RunFolder::RunFolder(const std::string& path, Earlier earlier, const std::string
             2);
     lock_ = std::make_unique<FolderLock>(path_);
     check_here(path_, earlier);
+  });
+}
+
+void RunFolder::begin(const std::string& deck, const Grid& grid) const {
+  agree(grid, [&] {
+    if (grid.rank() != 0) return;
+    std::error_code failed;
+    fs::remove(weights() + "/" + origin_file, failed);
     write_text(path_ + deck_name, str("{}, with every default filled in.\n{}", deck_mark, deck));
   });
 }

@@ -1,13 +1,9 @@
 #include "longstraw/model/parameters.hpp"
 
-#include <functional>
-#include <numeric>
-
 namespace longstraw {
 
 ParameterId ParameterList::add(std::string name, std::vector<int64_t> shape) {
-  const int64_t count =
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  const int64_t count = elements_of(shape);
   list_.push_back({std::move(name), std::move(shape), size(), count});
   return ParameterId{static_cast<int32_t>(list_.size() - 1)};
 }

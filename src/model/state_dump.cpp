@@ -1,8 +1,5 @@
 #include "longstraw/model/state.hpp"
 
-#include <functional>
-#include <numeric>
-
 namespace longstraw {
 namespace {
 
@@ -116,8 +113,7 @@ void carried_series_fields(DumpFields& fields, const std::string& path,
                       .meaning = str("[saved moments, ...], each: {}", carried_meaning)};
       array.extents.insert(array.extents.end(), shape.whole_extents.begin(),
                            shape.whole_extents.end());
-      const int64_t size = std::accumulate(shape.whole_extents.begin(), shape.whole_extents.end(),
-                                           int64_t{1}, std::multiplies<>());
+      const int64_t size = elements_of(shape.whole_extents);
       std::vector<DumpPiece> pieces;
       for (size_t m = 0; m < moments.size(); ++m)
         for (const DumpPiece& piece :

@@ -21,7 +21,7 @@ constexpr const char* overview =
   mpirun -n N longstraw score -i deck.ini -o scored.jsonl
                                               log-probabilities of given responses
   mpirun -n N longstraw verify -i deck.ini    is the gradient right, on your own data?
-  longstraw inspect PATH                      what a checkpoint folder or rollouts file holds
+  longstraw inspect PATH                      what a checkpoint folder, rollouts or a dump hold
   longstraw export DUMP -o DIR                weights of a dump as a Hugging Face folder
   longstraw convert FROM -o TO                rollouts: JSON lines to HDF5, or back
   longstraw --version                         version and facts about the build

@@ -98,16 +98,6 @@ int verify_command(const Arguments& arguments, const Problem& problem, const Gri
   return 1;
 }
 
-// What a run writes that is large.
-int64_t output_bytes(const Problem& problem) {
-  const Settings& s = problem.settings;
-  int64_t weights = 0;
-  for (const auto& [name, tensor] : problem.checkpoint.tensors()) weights += tensor.bytes;
-  if (!s.write_gradients) return weights;
-  const auto steps = std::ssize(steps_of(s, std::ssize(problem.rollouts.groups)));
-  return weights + steps * problem.model.parameters.size() * size_of(s.precision);
-}
-
 // A command on a deck's checkpoint and rollouts.
 int deck_command(const Arguments& arguments, const Grid& grid) {
   // From now on, since opening and loading may take long.
@@ -127,7 +117,6 @@ int deck_command(const Arguments& arguments, const Grid& grid) {
   if (arguments.command == Command::verify) return verify_command(arguments, problem, grid);
   const RunOptions options{
       .folder = arguments.folder, .restart = arguments.restart, .time_limit = arguments.time_limit};
-  RunFolder::check_room(arguments.folder, output_bytes(problem), grid);
   if (arguments.check_only) {
     check_run(problem, options, grid);
     log_header(problem, grid);

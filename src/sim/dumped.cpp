@@ -13,6 +13,12 @@
 namespace longstraw {
 namespace {
 
+Cursor cursor_in(DumpReader& dump) {
+  Cursor cursor;
+  cursor.fields(dump);
+  return cursor;
+}
+
 int64_t updates_in(DumpReader& dump) {
   int64_t updates = 0;
   dump.number("optimizer/updates", updates, {}, {});
@@ -26,10 +32,8 @@ std::map<std::string, int64_t> bytes_by_label(const DumpFileReader& file) {
   return bytes;
 }
 
-std::string place_of(DumpReader& dump) {
-  Cursor cursor;
-  cursor.fields(dump);
-  const std::string done = str("{} tick(s) and {} update(s) done", cursor.ticks, updates_in(dump));
+std::string place_of(const Cursor& cursor, int64_t updates) {
+  const std::string done = str("{} tick(s) and {} update(s) done", cursor.ticks, updates);
   if (cursor.at_end != 0) return "after the last step, " + done;
   const Tick& next = cursor.next;
   return str("step {}, before {} of group {}, response {}, block {}; {}", next.step + 1,
@@ -39,7 +43,7 @@ std::string place_of(DumpReader& dump) {
 }  // namespace
 
 bool is_dump(const std::string& path) {
-  if (std::filesystem::path(path).filename().string().starts_with("dump-")) return true;
+  if (has_dump_name(path)) return true;
   if (!h5::is_hdf5(path)) return false;
   const h5::File file = h5::open_file(path);
   return h5::has_attribute(file, "metadata_checksum");
@@ -52,7 +56,7 @@ void inspect_dump(const std::string& path, bool check_content, const Grid& grid)
   run.fields(dump);
   log(Level::info, "dump       {}", path);
   log(Level::info, "written    by {}, {} rank(s)", file.attribute("program"), run.ranks);
-  log(Level::info, "run        {}", place_of(dump));
+  log(Level::info, "run        {}", place_of(cursor_in(dump), updates_in(dump)));
   log(Level::info, "model      {}  (digest {})", run.model, run.model_digest);
   log(Level::info, "rollouts   {}  (digest {})", run.rollouts, run.rollouts_digest);
   int64_t total = 0;
@@ -90,6 +94,8 @@ void export_weights(const ExportOptions& options, const Grid& grid) {
               "run started from by --checkpoint",
               options.dump, source.folder(), run.model_digest, source.digest());
   });
+  const Cursor cursor = cursor_in(dump);
+  const int64_t updates = updates_in(dump);
   Ledger ledger;
   const Parameters parameters(ledger, *type, model->parameters);
   parameters.weight_fields(dump, grid);
@@ -101,9 +107,10 @@ void export_weights(const ExportOptions& options, const Grid& grid) {
                 .rollouts = run.rollouts,
                 .gradient_mode = mode,
                 .precision = name_of(*type),
-                .updates = updates_in(dump)},
+                .steps = cursor.next.step,
+                .updates = updates},
                grid);
-  log(Level::info, "wrote {}: the weights {}", options.output, place_of(dump));
+  log(Level::info, "wrote {}: the weights {}", options.output, place_of(cursor, updates));
 }
 
 }  // namespace longstraw

@@ -27,14 +27,15 @@ std::string nonfinite_text(const StepReport& report) {
              id.empty() ? "in the sum of all responses only" : "first seen at response " + id);
 }
 
-// Of a dump, before one was written and timed: bytes a second of a rank.
+// Of a rank's dump, before a large one was written and timed: bytes a second.
 constexpr double guessed_dump_rate = 2e8;
 
 // All that a run holds while it goes on, and the loop over its ticks.
 class Run {
  public:
-  /// At its first tick, with the checkpoint's weights, or where `dump` left it.
-  Run(const Problem& problem, const Grid& grid, DumpReader* dump = nullptr);
+  /// At its first tick, with the checkpoint's weights, or where `dump` left it. `identity` is
+  /// what its dumps are to tell.
+  Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpReader* dump = nullptr);
 
   RunResult run(const RunFolder& folder, DumpFolder& dumps, Clock& clock);
   Scores score();
@@ -80,11 +81,12 @@ class Run {
   std::string history_;  // lines of the steps before, on rank 0
   Progress progress_;
   Timer since_dump_;
-  double longest_dump_ = 0;  // seconds
+  double longest_dump_ = 0;               // seconds
+  double dump_rate_ = guessed_dump_rate;  // bytes a second, the highest
   int64_t dumped_ticks_ = -1;
 };
 
-Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
+Run::Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpReader* dump)
     : problem_(problem),
       grid_(grid),
       parameters_(ledger_, problem.settings.precision, problem.model.parameters),
@@ -92,7 +94,7 @@ Run::Run(const Problem& problem, const Grid& grid, DumpReader* dump)
       optimizer_(ledger_, grid, parameters_, problem.settings.optimizer),
       stepper_(context_, problem.model, problem.settings.objective, problem.settings.stepper),
       steps_(steps_of(problem.settings, std::ssize(problem.rollouts.groups))),
-      identity_(identity_of(problem, grid)),
+      identity_(std::move(identity)),
       progress_(work(0), on_terminal() && grid.rank() == 0) {
   grid.activity().enter("loading weights");
   if (dump == nullptr) {
@@ -234,6 +236,7 @@ void Run::write_weights(const RunFolder& folder) {
                 .rollouts = problem_.rollouts.file,
                 .gradient_mode = name_of(problem_.settings.stepper.mode),
                 .precision = name_of(problem_.settings.precision),
+                .steps = next_.step,
                 .updates = optimizer_.updates()},
                grid_);
 }
@@ -270,11 +273,11 @@ void Run::fields(DumpFields& fields) {
                 true);
   parameters_.weight_fields(fields, grid_);
   optimizer_.fields(fields, parameters_.list(), next_.step);
-  if (cursor.at_end != 0) {
+  if (cursor.at_end != 0 || finished()) {
     stepper_.score_fields(fields);
-    if (fields.restoring() && !finished()) go_to_step(next_.step);  // the deck has more steps now
+    if (fields.restoring()) go_to_step(next_.step);  // the deck may have more steps now, or fewer
+    return;
   }
-  if (cursor.at_end != 0 || finished()) return;
   if (fields.restoring()) {
     begin_step(next_.step);
     // Forced changes may have given the step another first tick.
@@ -289,9 +292,10 @@ void Run::fields(DumpFields& fields) {
 // The same answer on every rank: rank 0's clock.
 bool Run::dump_is_due() const {
   const DumpSettings& d = problem_.settings.dump;
-  const bool by_ticks = d.every_ticks > 0 && ticks_ % d.every_ticks == 0;
-  const bool by_time = d.every_seconds > 0 && since_dump_.seconds() >= d.every_seconds;
-  return by_ticks || grid_.max(int64_t{grid_.rank() == 0 && by_time}) > 0;
+  if (d.every_ticks > 0 && ticks_ % d.every_ticks == 0) return true;
+  if (d.every_seconds <= 0) return false;
+  const bool now = grid_.rank() == 0 && since_dump_.seconds() >= d.every_seconds;
+  return grid_.max(int64_t{now}) > 0;
 }
 
 // A dump that fails costs the run nothing but its place to go on from.
@@ -305,20 +309,25 @@ bool Run::write_dump(DumpFolder& dumps) {
     log(Level::info, "dump {} ({}, {}): {}", ticks_, bytes_text(static_cast<double>(bytes)),
         seconds_text(timer.seconds()), place());
     dumped_ticks_ = ticks_;
+    longest_dump_ = std::max(longest_dump_, timer.seconds());
+    dump_rate_ = std::max(dump_rate_, static_cast<double>(bytes) / grid_.size() / timer.seconds());
   } catch (const Error& error) {
     if (!error.everywhere()) throw;
     log(Level::warning, "no dump: {}", error.what());
     written = false;
   }
   since_dump_ = Timer();
-  longest_dump_ = std::max(longest_dump_, timer.seconds());
   report_.seconds.dump += timer.seconds();
   return written;
 }
 
+// What the next dump may take: it may have to hold more than those before. At the end there are
+// weights to write besides.
 double Run::dump_seconds() const {
-  if (longest_dump_ > 0) return longest_dump_;
-  return static_cast<double>(ledger_.total().current) / guessed_dump_rate;
+  const double seconds =
+      std::max(longest_dump_, static_cast<double>(ledger_.total().current) / dump_rate_);
+  const bool last = next_.kind == TickKind::update && next_.step + 1 == steps();
+  return last ? 2 * seconds : seconds;
 }
 
 RunResult Run::stop(DumpFolder& dumps, const std::string& reason) {
@@ -342,12 +351,9 @@ RunResult Run::run(const RunFolder& folder, DumpFolder& dumps, Clock& clock) {
       return stop(dumps, *reason);
     const Timer timer;
     perform(next_);
+    if (next_.kind == TickKind::update) finish_step(folder, history);
     clock.did(work_of(next_), timer.seconds());
-    if (next_.kind == TickKind::update) {
-      finish_step(folder, history);
-      history_ = history.text();
-      if (report_.outcome == StepOutcome::stopped_nonfinite) break;
-    }
+    if (report_.outcome == StepOutcome::stopped_nonfinite) break;
     advance();
     if (!finished() && dump_is_due()) write_dump(dumps);
   }
@@ -373,79 +379,40 @@ Scores Run::score() {
   return scores;
 }
 
-RunFolder::Earlier earlier(const RunOptions& options) {
-  namespace fs = std::filesystem;
-  const RestartRequest& r = options.restart;
-  std::error_code failed;
-  const bool own =
-      r.from == Restart::latest || r.from == Restart::automatic ||
-      (r.from == Restart::file && fs::equivalent(fs::absolute(r.file).parent_path(),
-                                                 fs::path(options.folder) / "dumps", failed));
-  return own ? RunFolder::Earlier::allowed : RunFolder::Earlier::refused;
-}
-
-// The dump, if there is one, when this run may go on from it.
-std::unique_ptr<DumpReader> open_dump(const Problem& problem, const RunOptions& options,
-                                      const Grid& grid, Notes& notes) {
-  const DumpFolder dumps(options.folder + "/dumps", grid);
-  const auto path = find_dump(options.restart, dumps, grid, notes);
-  if (!path) return nullptr;
-  auto dump = std::make_unique<DumpReader>(*path, grid);
-  RunIdentity dumped;
-  Cursor cursor;
-  dumped.fields(*dump);
-  cursor.fields(*dump);
-  for (Note& note : check_restart(dumped, identity_of(problem, grid), *path,
-                                  cursor.between_steps != 0, options.restart.force))
-    notes.push_back(std::move(note));
-  return dump;
-}
-
-bool has_finished(const RunFolder& files, const Grid& grid) {
-  std::error_code failed;
-  const bool here = grid.rank() == 0 && std::filesystem::exists(files.origin(), failed);
-  return grid.max(int64_t{here}) > 0;
+void say(const Notes& notes) {
+  for (const Note& note : notes) log(note.level, note.text);
 }
 
 }  // namespace
 
 void check_run(const Problem& problem, const RunOptions& options, const Grid& grid) {
-  RunFolder::check(options.folder, earlier(options), grid);
-  Notes notes;
-  open_dump(problem, options, grid, notes);
-  for (const Note& note : notes) log(note.level, note.text);
+  say(start_of(problem, options, grid).notes);
 }
 
 RunResult run(const Problem& problem, const RunOptions& options, const Signals& signals,
               const Grid& grid) {
   // Before anything is written: a restart that is refused leaves all as it is.
-  RunFolder::check(options.folder, earlier(options), grid);
-  Notes notes;
-  auto dump = open_dump(problem, options, grid, notes);
-  const RunFolder files(options.folder, earlier(options), problem.deck, grid);
+  Start start = start_of(problem, options, grid);
+  if (start.finished) {
+    say(start.notes);
+    return RunResult::finished;
+  }
+  const RunFolder files(options.folder, earlier(options), grid);
   const Watchdog watchdog(grid, files.path(), problem.settings.watchdog_seconds);
   Clock clock(grid, signals, files.path(), options.time_limit);
   if (grid.rank() == 0) log_to_file(files.log());
   log_header(problem, grid);
-  for (const Note& note : notes) log(note.level, note.text);
+  say(start.notes);
   DumpFolder dumps(files.dumps(), grid);
-  if (!dump && options.restart.from == Restart::automatic) {
-    if (has_finished(files, grid)) {
-      log(Level::info, "finished already: {} is there, and no dump to go on from", files.origin());
-      return RunResult::finished;
-    }
+  if (!start.dump && options.restart.from == Restart::automatic)
     log(Level::info, "restart    no dump in {}: a new run", dumps.path());
+  Run run(problem, grid, start.identity, start.dump.get());
+  if (start.dump) {
+    dumps.go_on_from(*start.dump);  // knows now what the files hold
+    log(Level::info, "restart    from {}: {}", start.dump->file().path(), run.place());
   }
-  Run run(problem, grid, dump.get());
-  if (dump) {
-    dumps.go_on_from(*dump);  // knows now what the files hold
-    log(Level::info, "restart    from {}: {}", dump->file().path(), run.place());
-  }
-  dump.reset();
-  if (run.finished() && has_finished(files, grid)) {
-    log(Level::info, "finished already: {} is there", files.origin());
-    return RunResult::finished;
-  }
+  start.dump.reset();
+  files.begin(problem.deck, grid);
   const RunResult result = run.run(files, dumps, clock);
   if (result == RunResult::stopped) return result;
   log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
@@ -453,6 +420,6 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
   return result;
 }
 
-Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid).score(); }
+Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid, {}).score(); }
 
 }  // namespace longstraw

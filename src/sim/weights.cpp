@@ -96,9 +96,10 @@ void write_origin(const WeightsOrigin& o, const Grid& grid) {
                                          {"rollouts", o.rollouts},
                                          {"gradient_mode", o.gradient_mode},
                                          {"precision", o.precision},
+                                         {"steps", o.steps},
                                          {"updates", o.updates}};
   agree(grid, [&] {
-    if (grid.rank() == 0) write_text(o.folder + "/longstraw.json", json_text(origin, 1) + "\n");
+    if (grid.rank() == 0) write_text(o.folder + "/" + origin_file, json_text(origin, 1) + "\n");
   });
 }
 

@@ -27,7 +27,8 @@ double plain_seconds(const Grid& grid, const std::string& folder, const Tensor& 
   return seconds;
 }
 
-double dump_seconds(const Grid& grid, const std::string& folder, const Tensor& values) {
+double dump_seconds(const Grid& grid, const std::string& parent, const Tensor& values) {
+  const std::string folder = parent + "/dumps";
   DumpFolder dumps(folder, grid);
   grid.barrier();
   const Timer timer;
@@ -41,7 +42,11 @@ double dump_seconds(const Grid& grid, const std::string& folder, const Tensor& v
                     std::span(&piece, 1));
     }
   });
-  return grid.max(timer.seconds());
+  const double seconds = grid.max(timer.seconds());
+  agree(grid, [&] {
+    if (grid.rank() == 0) std::filesystem::remove_all(folder);
+  });
+  return seconds;
 }
 
 }  // namespace

@@ -66,10 +66,10 @@ TEST(FolderLock, DoesNotOutlastAKilledProcess) {
 TEST(FolderLock, AllRanksRefuseAFolderInUse) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
-  const RunFolder first(folder / "run", RunFolder::Earlier::allowed, "", grid);
+  const RunFolder first(folder / "run", RunFolder::Earlier::allowed, grid);
   for (const auto& refused :
        {refusal_of([&] { RunFolder::check(folder / "run", RunFolder::Earlier::allowed, grid); }),
-        refusal_of([&] { RunFolder(folder / "run", RunFolder::Earlier::allowed, "", grid); })}) {
+        refusal_of([&] { RunFolder(folder / "run", RunFolder::Earlier::allowed, grid); })}) {
     expect_parts(refused.message, {folder / "run", "another job"});
     EXPECT_EQ(refused.status, 2);
     EXPECT_TRUE(refused.everywhere);

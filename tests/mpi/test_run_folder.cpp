@@ -28,7 +28,8 @@ using support::TemporaryFolder;
 TEST(RunFolder, HoldsTheDeckAndNamesItsFiles) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
-  const RunFolder run(folder / "a/b/run/", RunFolder::Earlier::refused, "[a]\nb = 1\n", grid);
+  const RunFolder run(folder / "a/b/run/", RunFolder::Earlier::refused, grid);
+  run.begin("[a]\nb = 1\n", grid);
   EXPECT_EQ(run.path(), folder / "a/b/run");
   EXPECT_THAT(get(run.path() + "/deck.ini"), testing::EndsWith(" filled in.\n[a]\nb = 1\n"));
   EXPECT_EQ(run.gradients(12), run.path() + "/gradient-12.h5");
@@ -42,16 +43,15 @@ TEST(RunFolder, WithAnotherRunsHistoryIsRefused) {
   const TemporaryFolder folder;
   const Grid grid = Grid::world();
   const std::string path = folder / "run";
-  { const RunFolder first(path, RunFolder::Earlier::refused, "", grid); }
+  { const RunFolder first(path, RunFolder::Earlier::refused, grid); }
   // never got as far as a step
-  { const RunFolder again(path, RunFolder::Earlier::refused, "", grid); }
+  { const RunFolder again(path, RunFolder::Earlier::refused, grid); }
   folder.prepare([&] { support::put(path + "/history.jsonl", "{}\n"); });
   const auto refused =
       refusal_of([&] { RunFolder::check(path, RunFolder::Earlier::refused, grid); });
   expect_parts(refused.message, {path, "another run", "-d"});
   EXPECT_TRUE(refused.everywhere);
-  EXPECT_NE(refusal_of([&] { RunFolder(path, RunFolder::Earlier::refused, "", grid); }).message,
-            "");
+  EXPECT_NE(refusal_of([&] { RunFolder(path, RunFolder::Earlier::refused, grid); }).message, "");
 }
 
 TEST(RunFolder, WithADeckOfTheUsersIsRefused) {
@@ -63,8 +63,7 @@ TEST(RunFolder, WithADeckOfTheUsersIsRefused) {
   EXPECT_EQ(refused.status, 2);
   expect_parts(refused.message, {folder.path(), "deck.ini of yours", "-d"});
   EXPECT_NE(
-      refusal_of([&] { RunFolder(folder.path(), RunFolder::Earlier::refused, "", grid); }).message,
-      "");
+      refusal_of([&] { RunFolder(folder.path(), RunFolder::Earlier::refused, grid); }).message, "");
   EXPECT_EQ(get(folder / "deck.ini"), "# mine\n[a]\nb = 1\n");
 }
 
@@ -112,7 +111,8 @@ TEST(History, AppendsOneLineAStep) {
   const Grid grid = Grid::world();
   const std::string path = folder / "history.jsonl";
   {
-    History history(path, "", grid);
+    std::string none;
+    History history(path, none, grid);
     history.append({{"step", 1}, {"loss", 0.1}, {"bytes_peak", {{"z", 5}, {"a", 6}}}});
     grid.barrier();
     EXPECT_EQ(get(path), "{\"step\":1,\"loss\":0.1,\"bytes_peak\":{\"z\":5,\"a\":6}}\n");
@@ -120,16 +120,17 @@ TEST(History, AppendsOneLineAStep) {
     history.append({{"step", 2}, {"loss", NAN}});
   }
   {
-    History history(path, "{\"step\":2,\"loss\":null}\n", grid);  // after a restart
+    std::string lines = "{\"step\":2,\"loss\":null}\n";  // after a restart
+    History history(path, lines, grid);
     history.append({{"step", 3}});
-    const std::string text = history.text();
     if (grid.rank() == 0) {
-      EXPECT_EQ(text, "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
+      EXPECT_EQ(lines, "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
     }
   }
   grid.barrier();
   EXPECT_EQ(get(path), "{\"step\":2,\"loss\":null}\n{\"step\":3}\n");
-  expect_parts(refusal_of([&] { History(folder / "no/history", "", grid); }).message,
+  std::string none;
+  expect_parts(refusal_of([&] { History(folder / "no/history", none, grid); }).message,
                {folder / "no/history"});
 }
 

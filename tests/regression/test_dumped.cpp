@@ -77,9 +77,11 @@ TEST_F(Dumped, ExportedWeightsAreThoseThatTheRunWrote) {
 TEST_F(Dumped, MastersAreNotRounded) {
   place.succeed(2, "export run/dumps/latest -o masters --masters");
   int trained = 0;
+  int64_t bytes = 0;
   for (const auto& [name, text] : files_of(place / "masters")) {
     if (!name.ends_with(".safetensors")) continue;
     const auto masters = Safetensors::read(place / "masters/" + name);
+    bytes += std::ssize(masters.data);
     const auto rounded = Safetensors::read(place / "run/weights/" + name);
     for (const auto& [tensor, facts] : masters.header.items()) {
       if (tensor == "__metadata__" || facts == rounded.header[tensor]) continue;
@@ -98,6 +100,11 @@ TEST_F(Dumped, MastersAreNotRounded) {
   }
   EXPECT_GT(trained, 10);
   EXPECT_THAT(place.succeed(1, "inspect masters").out, HasSubstr("F32"));
+  // What readers of the folder go by.
+  const auto index = Json::parse(read_file(place / "masters/model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], bytes);
+  const auto config = Json::parse(read_file(place / "masters/config.json"));
+  EXPECT_EQ(config["text_config"]["dtype"], "float32");
 }
 
 TEST_F(Dumped, AnotherCheckpointIsRefused) {

@@ -1,6 +1,6 @@
 // Restarts as a user sees them: which dump is taken, what is refused, what may change, what the
 // history says (trials 24, 28, 29, 35, 52).
-#include "longstraw/io/dump_file.hpp"
+#include "longstraw/io/dump_folder.hpp"
 #include "regression/program.hpp"
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include <sys/mount.h>
 
@@ -18,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -109,6 +111,59 @@ TEST_F(Restart, AutoStartsAnewWithoutADumpAndChangesNothingAtTheEnd) {
   EXPECT_THAT(place.succeed(2, "run -i deck.ini -d out -r auto").out,
               HasSubstr("finished already"));
   EXPECT_THAT(differences(before, results("out")), IsEmpty());
+}
+
+TEST_F(Restart, WhatAnEarlierLifeFinishedCountsAsFinishedAndNothingElseDoes) {
+  const std::string arguments = "run -i deck.ini -d out -r auto dump.at_exit=false ";
+  place.succeed(2, arguments + "run.steps=1");
+  // Its dumps are all of its middle, and it has finished.
+  place.succeed(2, arguments + "run.steps=2 dump.every_ticks=5");
+  const auto before = results("out");
+  EXPECT_THAT(place.succeed(2, arguments + "run.steps=2").out, HasSubstr("finished already"));
+  EXPECT_THAT(differences(before, results("out")), IsEmpty());
+  // Going back to one of them is another run, whose end is not that of the first.
+  const std::string back = "run -i deck.ini -d out optimizer.lr=0.02 -r " +
+                           (place / "out/dumps/latest") + " dump.at_exit=false ";
+  place.succeed(2, back);
+  EXPECT_THAT(differences(before, results("out")),
+              Contains("weights/model-00001-of-00002.safetensors"));
+}
+
+TEST_F(Restart, FewerStepsThanTheDumpIsInEndTheRunThere) {
+  run_whole();
+  interrupt("out", within());
+  place.succeed(2, "run -i deck.ini -d out -r auto run.steps=1");
+  const auto history = history_of(place / "out");
+  EXPECT_THAT(steps_of(history), ElementsAre(0));
+  place.succeed(2, "run -i deck.ini -d one run.steps=1");
+  EXPECT_THAT(differences(files_of(place / "one/weights"), files_of(place / "out/weights")),
+              IsEmpty());
+  // And more of them go on from that end.
+  place.succeed(2, "run -i deck.ini -d out -r auto run.steps=2");
+  expect_the_weights_of_the_whole("out");
+}
+
+TEST_F(Restart, DumpsComeInTimeAndTheNewestAreKept) {
+  const Outcome run = place.succeed(2,
+                                    "run -i deck.ini -d out dump.every_ticks=0 dump.at_exit=false "
+                                    "dump.every_seconds=0.001 dump.keep=3");
+  std::vector<std::string> kept;
+  for (const auto& entry : fs::directory_iterator(place / "out/dumps"))
+    if (has_dump_name(entry.path().string())) kept.push_back(entry.path().filename().string());
+  std::sort(kept.begin(), kept.end());
+  ASSERT_EQ(kept.size(), 3u) << run.out;
+  EXPECT_EQ(fs::read_symlink(place / "out/dumps/latest"), kept.back());
+  std::set<std::string> needed;
+  for (const auto& name : kept) {
+    std::istringstream names(DumpFileReader(place / "out/dumps/" + name).attribute("segments"));
+    for (std::string segment; names >> segment;) needed.insert(segment);
+  }
+  EXPECT_EQ(segments("out"), needed);
+  // Killed between a dump and its link: the newest is the latest.
+  fs::remove(place / "out/dumps/latest");
+  fs::remove_all(place / "out/weights");
+  EXPECT_THAT(place.succeed(2, "run -i deck.ini -d out -r auto").out,
+              HasSubstr("restart    from out/dumps/" + kept.back()));
 }
 
 TEST_F(Restart, DumpsThatCannotBeTakenAreRefused) {

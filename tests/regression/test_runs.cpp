@@ -199,6 +199,11 @@ TEST_F(NotFinite, StepStopsTheRunAndLeavesTheWeightsAsTheyWere) {
   EXPECT_TRUE(lines[0]["loss"].is_null());
   EXPECT_THAT(differences(files_of(place / "out/weights"), files_of(place / "model")),
               testing::ElementsAre("longstraw.json"));
+  // It has not finished, and the cure is taken.
+  const Outcome again =
+      place.succeed(2, "run -i deck.ini -d out -r auto optimizer.on_nonfinite=skip");
+  EXPECT_THAT(again.out, HasSubstr("a new run"));
+  EXPECT_EQ(history_of(place / "out").size(), 2u);
 }
 
 TEST_F(NotFinite, StepCanBeSkippedAndLeavesNoTrace) {
@@ -212,7 +217,7 @@ TEST_F(NotFinite, StepCanBeSkippedAndLeavesNoTrace) {
   place.write_rollouts("rollouts.jsonl", {groups[1]});
   place.succeed(2, "run -i deck.ini -d alone");
   EXPECT_THAT(differences(files_of(place / "out/weights"), files_of(place / "alone/weights")),
-              IsEmpty());
+              ElementsAre("longstraw.json"));  // which tells of two steps, not one
 }
 
 TEST_F(NotFinite, ScoresAreNotWritten) {

@@ -157,6 +157,21 @@ TEST_F(Stops, FileStopsARunAndNotTheNext) {
   EXPECT_FALSE(fs::exists(place / "out/stop"));
 }
 
+TEST_F(Stops, WithoutADumpAtExitItFailsUnlessThereIsAnEarlierOne) {
+  Live without(place, 2, arguments(long_run + "dump.at_exit=false"));
+  ASSERT_TRUE(without.wait_for("step 2/"));
+  without.send(1, SIGTERM);
+  const Outcome outcome = without.finish();
+  EXPECT_EQ(outcome.status, failed) << outcome.all();
+  ASSERT_EQ(outcome.errors().size(), 1u) << outcome.all();
+  for (const char* part : {"SIGTERM", "without a dump", "dump.at_exit"})
+    EXPECT_THAT(outcome.errors()[0], HasSubstr(part));
+  Live with(place, 2, arguments("dump.at_exit=false"));
+  ASSERT_TRUE(with.wait_for("before replay_block"));
+  with.send(1, SIGTERM);
+  expect_stopped(with.finish(), "SIGTERM on rank 1");
+}
+
 TEST_F(Stops, StoppedAgainBeforeItsFirstTickARunLosesNothing) {
   run_whole(2);
   for (int i = 0; i < 2; ++i) {

@@ -44,18 +44,25 @@ controller_start=$(now)
 export LONGSTRAW_HOME=$project LONGSTRAW_PROGRAM=$program LONGSTRAW_MACHINE=laptop
 deck=$project/input/recall.ini changes="rollouts.epochs=3"
 
-# ---- a chain ends with the run
-LONGSTRAW_SBATCH="--ntasks=2 --time=1" "$project/jobs/chain.sh" 3 "$deck" "$work/chained" run.steps=1 >jobs.chain || fault "chain.sh failed"
-mapfile -t chain <jobs.chain
-wait_for 40 "${chain[0]}" COMPLETED
-for job in "${chain[@]:1}"; do wait_for 10 "$job" CANCELLED; done
-[ -e chained/weights/longstraw.json ] || fault "the chain's run has no weights"
-
-# ---- signal before the limit, dump, queued again, finished
+# ---- the uninterrupted run
 before=$(now)
 # shellcheck disable=SC2086
 mpirun -n 2 "$program" run -i "$deck" -d whole $changes </dev/null >whole.log 2>&1 || { cat whole.log; fault "the uninterrupted run failed"; }
 took=$(($(now) - before))
+
+# ---- a chain: its second job goes on where the first was stopped, and the run's end ends it
+# shellcheck disable=SC2086
+LONGSTRAW_SBATCH="--ntasks=2 --time=5" "$project/jobs/chain.sh" 3 "$deck" "$work/chained" $changes >jobs.chain || fault "chain.sh failed"
+mapfile -t chain <jobs.chain
+for _ in $(seq 200); do [ -s chained/history.jsonl ] && break; sleep 0.2; done
+scancel --batch --signal=USR1 "${chain[0]}"
+wait_for 40 "${chain[0]}" FAILED  # status 3
+wait_for 60 "${chain[1]}" COMPLETED
+wait_for 10 "${chain[2]}" CANCELLED
+diff -r whole/weights chained/weights || fault "the chain: other weights than those of the uninterrupted run"
+[ "$(wc -l <chained/history.jsonl)" = "$(wc -l <whole/history.jsonl)" ] || fault "the chain: steps are missing or double"
+
+# ---- signal before the limit, dump, queued again, finished
 # The controller looks at time limits every 30 s; what is due before its next look is done now. So a job with a limit of one
 # minute gets its signal at the first look: let that fall into the middle of the run.
 half=$((took / 2 < 4 ? 4 : took / 2))

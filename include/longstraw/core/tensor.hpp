@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <type_traits>
 
 namespace longstraw {
@@ -25,6 +26,18 @@ constexpr DType dtype_of = std::is_same_v<T, float> ? DType::float32 : DType::fl
 template <class Body>
 decltype(auto) dispatch(DType type, Body&& body) {
   return type == DType::float32 ? body(float{}) : body(double{});
+}
+
+/// Elements of an array of these extents: their product. Of one value, which has none, 1.
+constexpr int64_t elements_of(std::span<const int64_t> extents) {
+  int64_t elements = 1;
+  for (const int64_t extent : extents) elements *= extent;
+  return elements;
+}
+
+/// Elements of one index of the first dimension of such an array.
+constexpr int64_t row_elements_of(std::span<const int64_t> extents) {
+  return extents.empty() ? 1 : elements_of(extents.subspan(1));
 }
 
 class Tensor {

@@ -59,6 +59,13 @@ class Checkpoint {
   std::map<std::string, StoredTensor> tensors_;
 };
 
+/// The file that tells how weights of ours came about; it belongs to them alone.
+constexpr const char* origin_file = "longstraw.json";
+/// The file that tells, where there are several of weights, which tensor is in which.
+constexpr const char* index_file = "model.safetensors.index.json";
+/// Bytes of a file of JSON that is read.
+constexpr int64_t largest_json = 256 << 20;
+
 /// Fills `values` with elements [begin, end) of tensor `name` and returns true, or returns false
 /// when it has no values for this tensor. Called on all ranks with the same arguments in the same
 /// order, so it may communicate; what counts is what it gives on rank 0. It must answer alike for
@@ -79,7 +86,8 @@ struct WriteType {
 /// Writes a checkpoint like `source` to the folder `out`: same files, names and types. Tensors that
 /// `provide` has values for (asked for in the computed type, in parts) are rounded to nearest even
 /// to their stored type, the others and all other files of the folder (configuration, tokenizer,
-/// chat template, but no other weights) are copied byte for byte. Written as `out`.tmp, flushed to
+/// chat template, but no other weights) are copied byte for byte; where types have changed,
+/// configuration and index tell the new type and size. Written as `out`.tmp, flushed to
 /// disk and renamed; an older `out` is replaced. Collective over `grid`; rank 0 writes.
 void write_checkpoint(const std::string& out, const Checkpoint& source, const Grid& grid,
                       Ledger& ledger, WriteType type, const Provide& provide);

@@ -10,13 +10,17 @@
 
 namespace longstraw {
 
+/// Whether the file at `path` is called as dumps are.
+bool has_dump_name(const std::string& path);
+
 class DumpFolder {
  public:
   /// `path` is made with the first dump.
   DumpFolder(std::string path, const Grid& grid);
 
   const std::string& path() const { return path_; }
-  /// The dump that the link `latest` names, if there is one. Collective over the grid.
+  /// The dump that the link `latest` names, or, where there is none yet, the newest one. Collective
+  /// over the grid.
   std::optional<std::string> latest() const;
   /// Files that a crash left half written. For one rank.
   std::vector<std::string> unfinished() const;

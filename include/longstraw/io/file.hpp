@@ -8,6 +8,9 @@
 
 namespace longstraw {
 
+/// Bytes that one call of the system or of HDF5 moves at most: some count them in 32 bits.
+constexpr int64_t largest_transfer = int64_t{1} << 30;
+
 /// Owner of one open file. Errors name the path and the system's reason.
 class DiskFile {
  public:

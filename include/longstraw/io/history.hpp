@@ -13,20 +13,18 @@ namespace longstraw {
 
 class History {
  public:
-  /// The file `path` will hold the lines `earlier` of rank 0, and those that are appended.
+  /// The file `path` will hold the `lines` of rank 0 and those that are appended, there too.
   /// Collective over `grid`.
-  History(const std::string& path, const std::string& earlier, const Grid& grid);
+  History(const std::string& path, std::string& lines, const Grid& grid);
 
   /// Appends `line` of rank 0, keys in their order, and returns when it is on the disk. Numbers
   /// that are not finite become null, as JSON has no word for them. Collective over the grid.
   void append(const nlohmann::ordered_json& line);
-  /// All lines, on rank 0.
-  const std::string& text() const { return text_; }
 
  private:
   Grid grid_;
   std::optional<DiskFile> file_;  // on rank 0
-  std::string text_;
+  std::string& lines_;
 };
 
 }  // namespace longstraw

@@ -24,9 +24,11 @@ class RunFolder {
   /// Refuses a folder on a disk with fewer than `bytes` free. Collective over `grid`.
   static void check_room(const std::string& path, int64_t bytes, const Grid& grid);
 
-  /// Checks and makes the folder, and puts `deck` there as deck.ini, below a comment. Collective
-  /// over `grid`.
-  RunFolder(const std::string& path, Earlier earlier, const std::string& deck, const Grid& grid);
+  /// Checks and makes the folder. Collective over `grid`.
+  RunFolder(const std::string& path, Earlier earlier, const Grid& grid);
+  /// The run goes on: weights that are there count as finished no more, and `deck` is put there as
+  /// deck.ini, below a comment. Collective over `grid`.
+  void begin(const std::string& deck, const Grid& grid) const;
 
   /// Absolute.
   const std::string& path() const { return path_; }
@@ -34,8 +36,6 @@ class RunFolder {
   std::string log() const { return path_ + "/log"; }
   std::string weights() const { return path_ + "/weights"; }
   std::string dumps() const { return path_ + "/dumps"; }
-  /// Written last: the run has finished.
-  std::string origin() const { return weights() + "/longstraw.json"; }
   std::string gradients(int64_t step) const;
 
  private:

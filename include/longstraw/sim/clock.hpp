@@ -38,7 +38,8 @@ class Clock {
 
   /// Why the run must stop before its next tick, of this much work: a signal on any rank, rank 0's
   /// time, the stop file; nothing: go on. The same on every rank. `dump_seconds`: of a dump, as far
-  /// as known. Collective over `grid`: one maximum.
+  /// as known. Collective over `grid`: one
+  /// maximum, as long as there is no reason.
   std::optional<std::string> verdict(double work, double dump_seconds);
   /// Tells what a tick took.
   void did(double work, double seconds) { times_.add(work, seconds); }

@@ -3,17 +3,9 @@
 
 #include "longstraw/comm/signals.hpp"
 #include "longstraw/sim/problem.hpp"
-#include "longstraw/sim/restart.hpp"
-
-#include <string>
+#include "longstraw/sim/start.hpp"
 
 namespace longstraw {
-
-struct RunOptions {
-  std::string folder;
-  RestartRequest restart{};
-  int64_t time_limit = 0;  ///< seconds from the job's start; 0: none but the batch system's
-};
 
 /// How a run ended; the value is the exit status. `stopped`: in time, with a good dump.
 enum class RunResult { finished = 0, failed = 1, stopped = 3 };

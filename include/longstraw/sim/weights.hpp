@@ -32,9 +32,10 @@ void save_weights(const std::string& out, const Checkpoint& source, const Traine
 struct WeightsOrigin {
   std::string folder;  ///< that the weights are in
   std::string checkpoint, rollouts, gradient_mode, precision;
+  int64_t steps = 0;  ///< of the run, before they were written
   int64_t updates = 0;
 };
-/// Puts it beside them as longstraw.json. Collective over `grid`.
+/// Puts it beside them, in a file of JSON. Collective over `grid`.
 void write_origin(const WeightsOrigin& origin, const Grid& grid);
 
 }  // namespace longstraw
