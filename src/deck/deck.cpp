@@ -213,12 +213,13 @@ std::string Deck::resolved(Entry& entry) const {
   if (entry.value.empty()) return entry.value;
   const fs::path base = entry.from_command_line ? fs::path() : fs::path(file_).parent_path();
   const fs::path path = fs::absolute(base / entry.value).lexically_normal();
-  entry.value = path.has_filename() ? path.string() : path.parent_path().string();
-  require(entry.value.find('#') == std::string::npos,
-          str("{}: path {} holds '#', which starts a comment in a deck - rename the folder", file_,
-              entry.value),
+  const std::string value = path.has_filename() ? path.string() : path.parent_path().string();
+  require(value.find_first_of("#\n\r") == std::string::npos && trimmed(value) == value,
+          str("{}: path '{}' holds '#' or a line end, or ends in a blank, which a deck cannot - "
+              "rename the folder",
+              file_, value),
           bad_deck);
-  return entry.value;
+  return entry.value = value;
 }
 
 std::string Deck::path(std::string_view key) {

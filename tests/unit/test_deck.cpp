@@ -128,6 +128,15 @@ TEST(Deck, UnknownKeyNamesTheNearest) {
   EXPECT_NO_THROW(deck.check_all_read());
 }
 
+// They would come back from the completed deck as others.
+TEST(Deck, PathsThatADeckCannotHoldAreRefused) {
+  for (const char* file : {"/de#cks/a.ini", "/de\ncks/a.ini"})
+    expect_parts(refusal_of([&] { Deck("[a]\nb = c\n", file).path("a.b"); }).message,
+                 {file, "which a deck cannot"});
+  expect_parts(refusal_of([&] { Deck("[a]\nb = /x /.\n", "a.ini").path("a.b"); }).message,
+               {"path '/x '", "ends in a blank"});
+}
+
 TEST(Deck, CompletedDeckReadsTheSame) {
   Deck deck = sample({"run.seed=5"});
   deck.path("model.checkpoint");
