@@ -13,11 +13,14 @@ LONGSTRAW_HOME=${LONGSTRAW_HOME:-$(cd "$(dirname "$0")/.." && pwd)}
 LONGSTRAW_CHAIN=longstraw-$(date +%s)-$$
 export LONGSTRAW_HOME LONGSTRAW_CHAIN
 read -r -a options <<<"${LONGSTRAW_SBATCH:-}"
-job=""
+# The first begins when all are there, else one that fails at once could not cancel those that are still to come.
+first="" after=--hold
+trap '[ -z "$first" ] || scontrol release "$first"' EXIT
 for _ in $(seq "$jobs"); do
-  job=$(sbatch --parsable "${options[@]}" --job-name="$LONGSTRAW_CHAIN" ${job:+--dependency=afterany:$job} \
+  job=$(sbatch --parsable "${options[@]}" --job-name="$LONGSTRAW_CHAIN" "$after" \
     "$LONGSTRAW_HOME/jobs/run.sbatch" "$@")
   job=${job%%;*}
   echo "$job"
+  first=${first:-$job} after=--dependency=afterany:$job
 done
 echo "all of it is cancelled by: scancel --name=$LONGSTRAW_CHAIN" >&2

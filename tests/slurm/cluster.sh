@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: a Slurm of one node on this machine alone, of its own munged, slurmctld and slurmd on the loopback address.
 # cluster_start FOLDER starts it and exports SLURM_CONF; cluster_stop ends it, and does so whatever ended before.
 # The daemons die with the shell that started them, however it ends.
@@ -54,9 +55,10 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_min_interval=0,batch_sched_delay=0
 ReturnToService=2
 SlurmdParameters=config_overrides
-KillWait=5
+KillWait=20
 MpiDefault=none
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$daemon CPUs=$cpus Boards=1 SocketsPerBoard=1 CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=512 State=UNKNOWN
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$daemon CPUs=$cpus Boards=1 SocketsPerBoard=1 \
+  CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=512 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONF
 }
