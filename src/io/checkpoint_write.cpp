@@ -244,7 +244,7 @@ void change_json(const std::string& path, const std::function<void(ordered_json&
   if (!fs::exists(path)) return;
   auto object = parse_json<ordered_json>(read_text(path, largest_json), path);
   change(object);
-  write_text(path, object.dump(2) + "\n");
+  write_text(path, json_text(object, 2) + "\n");
 }
 
 // Readers of a checkpoint take the type from its configuration, whatever its tensors are.
