@@ -138,7 +138,9 @@ DumpReader::DumpReader(const std::string& path, const Grid& grid, Content conten
                 "{} refers to {}, outside its folder", path, name.substr(0, longest_name));
         const std::string file = (folder / name).string();
         std::error_code failed;
-        require(std::filesystem::exists(file, failed), "{} needs {}, which is missing", path, file);
+        require(std::filesystem::exists(file, failed),
+                "{} needs {}, which is missing - copy it from where the dump was written", path,
+                file);
         try {
           segments_.push_back(std::make_unique<DumpFileReader>(file));
         } catch (const Error& error) {

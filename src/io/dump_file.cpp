@@ -12,6 +12,8 @@ namespace {
 
 // Times the bytes of a row, which are in the file, it is no overflow.
 constexpr int64_t largest_row = int64_t{1} << 40;
+// Bytes that HDF5 takes besides the content, with room to spare: some 400 a dataset were seen.
+constexpr int64_t file_overhead = 16 << 10, item_overhead = 1 << 10;
 // What is summed and then written, or read and then summed, at a time: it stays in the cache.
 constexpr int64_t part_elements = int64_t{1} << 17;
 
@@ -105,13 +107,7 @@ int64_t DumpFileWriter::bytes() const {
 std::map<std::string, uint64_t> DumpFileWriter::complete() {
   try {
     agree(grid_, [&] {
-      if (grid_.rank() != 0) return;
-      try {
-        lay_out();
-      } catch (const Error& error) {
-        explain_full_disk(error);
-        throw;
-      }
+      if (grid_.rank() == 0) lay_out();
     });
     write_values();
     agree(grid_, [&] {
@@ -125,17 +121,9 @@ std::map<std::string, uint64_t> DumpFileWriter::complete() {
   return sums_;
 }
 
-// HDF5 says of a full disk no more than that.
-void DumpFileWriter::explain_full_disk(const Error& error) const {
-  std::error_code failed;
-  const auto free =
-      std::filesystem::space(std::filesystem::path(path_).parent_path(), failed).available;
-  if (std::string(error.what()).starts_with("no room") || failed) return;
-  if (free < static_cast<uintmax_t>(bytes()))
-    throw Error(str("no room for {}: {} bytes are needed, {} are free", path_, bytes(), free));
-}
-
 void DumpFileWriter::lay_out() const {
+  // First, since HDF5 cannot close a file that its disk has no room for, and crashes at its end.
+  take_room(temporary(), bytes() + file_overhead + item_overhead * std::ssize(items_));
   h5::File file = h5::create_file(temporary());
   h5::write_attribute(file, "format", dump_format);
   h5::write_attribute(file, "program", str("LongStraw {}", version_text));
@@ -163,7 +151,7 @@ void DumpFileWriter::lay_out() const {
   }
   h5::write_attribute(file, "metadata_checksum", int64_t{0});
   file.reset("cannot close " + temporary());
-  take_room(temporary());
+  take_room(temporary(), static_cast<int64_t>(std::filesystem::file_size(temporary())));
 }
 
 void DumpFileWriter::write_values() {

@@ -67,10 +67,20 @@ std::vector<std::string> DumpFolder::unfinished() const {
   return names;
 }
 
-void DumpFolder::go_on_from(const DumpReader& dump) {
+bool DumpFolder::go_on_from(const DumpReader& dump) {
+  const fs::path file(dump.file().path());
   std::error_code failed;
-  if (fs::equivalent(fs::path(dump.file().path()).parent_path(), path_, failed))
-    stored_ = dump.stored();
+  const bool here = fs::equivalent(file.parent_path(), path_, failed);
+  if (here) stored_ = dump.stored();
+  if (!here || grid_.rank() != 0) return here;
+  // Else a run that went back and was killed would go on from where it had been before.
+  try {
+    const std::string name = fs::canonical(file).filename().string();
+    if (fs::read_symlink(fs::path(path_) / "latest", failed) != name) point_latest_to(name);
+  } catch (const std::exception& error) {
+    log(Level::warning, "{} is not made the latest dump: {}", file.string(), error.what());
+  }
+  return here;
 }
 
 int64_t DumpFolder::write(int64_t ticks, int64_t keep,

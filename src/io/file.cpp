@@ -119,11 +119,9 @@ void check_writable(const std::string& folder) {
 }
 
 // The free bytes of a file system say nothing of quotas; room that is taken does.
-void take_room(const std::string& path) {
-  const int descriptor = opened(path, O_WRONLY, "cannot open");
-  struct stat facts {};
-  ::fstat(descriptor, &facts);
-  const int result = ::fallocate(descriptor, 0, 0, std::max<int64_t>(facts.st_size, 1));
+void take_room(const std::string& path, int64_t bytes) {
+  const int descriptor = opened(path, O_WRONLY | O_CREAT, "cannot create");
+  const int result = ::fallocate(descriptor, 0, 0, std::max<int64_t>(bytes, 1));
   const int reason = result == 0 ? 0 : errno;
   ::close(descriptor);
   std::error_code failed;
@@ -131,8 +129,8 @@ void take_room(const std::string& path) {
   const auto free = failed ? uintmax_t{0} : space.available;
   // Some file systems cannot tell (EOPNOTSUPP).
   const bool full = reason == ENOSPC || reason == EDQUOT;
-  if (full || (reason != 0 && !failed && free < static_cast<uintmax_t>(facts.st_size)))
-    throw Error(str("no room for {}: {} bytes are needed, {} are free{}", path, facts.st_size, free,
+  if (full || (reason != 0 && !failed && free < static_cast<uintmax_t>(bytes)))
+    throw Error(str("no room for {}: {} bytes are needed, {} are free{}", path, bytes, free,
                     reason == EDQUOT ? ", and a quota sets less" : ""));
 }
 

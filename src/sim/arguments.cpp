@@ -237,6 +237,7 @@ void take_run_arguments(Arguments& arguments, const po::variables_map& map) {
     return;
   }
   const auto from = map["restart"].as<std::string>();
+  if (from.empty()) refuse("longstraw run: -r is empty - auto, latest or a dump");
   arguments.restart.from = from == "auto"     ? Restart::automatic
                            : from == "latest" ? Restart::latest
                                               : Restart::file;

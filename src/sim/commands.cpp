@@ -52,7 +52,8 @@ void check_output(const std::string& file, const Grid& grid) {
     require(!fs::exists(file, failed),
             str("output {} exists - choose another with -o, or remove it", file), 2);
     try {
-      check_writable(fs::absolute(file).parent_path().string());
+      const auto path = fs::absolute(file).lexically_normal();
+      check_writable((path.has_filename() ? path : path.parent_path()).parent_path().string());
     } catch (const Error& error) {
       throw Error(str("output {}: {} - choose another with -o", file, error.what()), 2);
     }

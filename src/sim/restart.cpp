@@ -143,9 +143,17 @@ Notes check_restart(const RunIdentity& dumped, const RunIdentity& now, const std
                str("rollouts.file has other content: {} (digest {}), was {} ({})", now.rollouts,
                    now.rollouts_digest, dumped.rollouts, dumped.rollouts_digest),
                between_steps, force));
+  for (Note& note : check_deck(dumped.deck, now.deck, dump, between_steps, force))
+    notes.push_back(std::move(note));
+  return notes;
+}
+
+Notes check_deck(const std::string& before, const std::string& now, const std::string& dump,
+                 bool between_steps, bool force) {
+  Notes notes;
   std::vector<Change> changed;
   try {
-    changed = changes(dumped.deck, now.deck);
+    changed = changes(before, now);
   } catch (const Error& error) {
     throw Error(str("cannot go on from {}: its deck is damaged: {}", dump, error.what()), 1, true);
   }

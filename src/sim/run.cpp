@@ -37,7 +37,8 @@ class Run {
   /// what its dumps are to tell.
   Run(const Problem& problem, const Grid& grid, RunIdentity identity, DumpReader* dump = nullptr);
 
-  RunResult run(const RunFolder& folder, DumpFolder& dumps, Clock& clock);
+  /// To the end, or until it must stop. `dumped`: the dumps hold where it is.
+  RunResult run(const RunFolder& folder, DumpFolder& dumps, Clock& clock, bool dumped);
   Scores score();
   /// Where it is, for people.
   std::string place() const;
@@ -239,6 +240,8 @@ void Run::write_weights(const RunFolder& folder) {
                 .steps = next_.step,
                 .updates = optimizer_.updates()},
                grid_);
+  log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", folder.weights(),
+      folder.path());
 }
 
 void Run::advance() {
@@ -339,13 +342,15 @@ RunResult Run::stop(DumpFolder& dumps, const std::string& reason) {
     log(Level::info, "stopped    {}; the same with -r auto goes on from {}/latest", reason,
         dumps.path());
   else if (grid_.rank() == 0)
-    log(Level::error, "stopped ({}) without a dump of this moment - see above, and dump.at_exit",
+    log(Level::error,
+        "stopped ({}) without a dump of this moment - see dump.at_exit, or above why there is none",
         reason);
   return dumped ? RunResult::stopped : RunResult::failed;
 }
 
-RunResult Run::run(const RunFolder& folder, DumpFolder& dumps, Clock& clock) {
+RunResult Run::run(const RunFolder& folder, DumpFolder& dumps, Clock& clock, bool dumped) {
   History history(folder.history(), history_, grid_);
+  if (!dumped && problem_.settings.dump.at_exit) write_dump(dumps);
   while (!finished()) {
     if (const auto reason = clock.verdict(work_of(next_), dump_seconds()))
       return stop(dumps, *reason);
@@ -407,17 +412,14 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
   if (!start.dump && options.restart.from == Restart::automatic)
     log(Level::info, "restart    no dump in {}: a new run", dumps.path());
   Run run(problem, grid, start.identity, start.dump.get());
+  files.begin(problem.deck, grid);
+  bool dumped = true;  // or there is nothing yet
   if (start.dump) {
-    dumps.go_on_from(*start.dump);  // knows now what the files hold
+    dumped = dumps.go_on_from(*start.dump);  // it knows now what the files hold
     log(Level::info, "restart    from {}: {}", start.dump->file().path(), run.place());
   }
   start.dump.reset();
-  files.begin(problem.deck, grid);
-  const RunResult result = run.run(files, dumps, clock);
-  if (result == RunResult::stopped) return result;
-  log(Level::info, "wrote {} (weights), history.jsonl, deck.ini and log in {}", files.weights(),
-      files.path());
-  return result;
+  return run.run(files, dumps, clock, dumped);
 }
 
 Scores score(const Problem& problem, const Grid& grid) { return Run(problem, grid, {}).score(); }

@@ -39,6 +39,21 @@ int64_t output_bytes(const Problem& problem, const std::string& folder) {
          std::max<int64_t>(steps, 0) * problem.model.parameters.size() * size_of(s.precision);
 }
 
+// It is another run's end where the deck has another meaning.
+Notes notes_of_finished(const Problem& problem, const RunOptions& options, const Grid& grid) {
+  const std::string path = options.folder + "/deck.ini";
+  std::string before = problem.deck;
+  agree(grid, [&] {
+    std::error_code failed;
+    if (grid.rank() == 0 && fs::exists(path, failed)) before = read_text(path, largest_json);
+  });
+  Notes notes =
+      check_deck(grid.broadcast(before, 0), problem.deck, path, true, options.restart.force);
+  notes.push_back(
+      {Level::info, str("finished already: its weights are in {}/weights", options.folder)});
+  return notes;
+}
+
 }  // namespace
 
 RunFolder::Earlier earlier(const RunOptions& options) {
@@ -56,9 +71,7 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
   const auto steps = std::ssize(steps_of(problem.settings, std::ssize(problem.rollouts.groups)));
   if ((from == Restart::automatic || from == Restart::latest) &&
       finished_steps(options.folder, grid) >= steps)
-    return {.finished = true,
-            .notes = {{Level::info,
-                       str("finished already: its weights are in {}/weights", options.folder)}}};
+    return {.finished = true, .notes = notes_of_finished(problem, options, grid)};
   RunFolder::check(options.folder, earlier(options), grid);
   RunFolder::check_room(options.folder, output_bytes(problem, options.folder), grid);
   Start start{.identity = identity_of(problem, grid)};
@@ -70,6 +83,11 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
   Cursor cursor;
   dumped.fields(*start.dump);
   cursor.fields(*start.dump);
+  if (cursor.next.step > steps)
+    throw Error(str("cannot go on from {}: it is after step {}, and this run has {} - raise "
+                    "run.steps, or take an earlier one",
+                    *path, cursor.next.step, steps),
+                2, true);
   for (Note& note : check_restart(dumped, start.identity, *path, cursor.between_steps != 0,
                                   options.restart.force))
     start.notes.push_back(std::move(note));

@@ -72,8 +72,12 @@ TEST_F(DumpFolders, GoingBackLeavesLaterDumpsWhole) {
     DumpReader dump(path_of(2), grid_);
     std::vector<double> values;
     list_rows(dump, grid_, values, 4 * 2);
-    again.go_on_from(dump);
+    EXPECT_TRUE(again.go_on_from(dump));
+    EXPECT_FALSE(DumpFolder(folder_ / "other", grid_).go_on_from(dump));
   }
+  grid_.barrier();
+  // Killed now, the run goes on from there again.
+  EXPECT_EQ(again.latest(), path_of(2));
   // At one moment that the first run had a dump of, and at one that it had not.
   write(again, 5, mixed);
   write(again, 6, mixed);

@@ -121,6 +121,8 @@ TEST_F(Restart, WhatAnEarlierLifeFinishedCountsAsFinishedAndNothingElseDoes) {
   const auto before = results("out");
   EXPECT_THAT(place.succeed(2, arguments + "run.steps=2").out, HasSubstr("finished already"));
   EXPECT_THAT(differences(before, results("out")), IsEmpty());
+  expect_refused(place, arguments + "run.steps=2 gradient.mode=frozen", refused,
+                 {"out/deck.ini", "gradient.mode = frozen, was exact"});
   // Going back to one of them is another run, whose end is not that of the first.
   const std::string back = "run -i deck.ini -d out optimizer.lr=0.02 -r " +
                            (place / "out/dumps/latest") + " dump.at_exit=false ";
@@ -138,6 +140,8 @@ TEST_F(Restart, FewerStepsThanTheDumpIsInEndTheRunThere) {
   place.succeed(2, "run -i deck.ini -d one run.steps=1");
   EXPECT_THAT(differences(files_of(place / "one/weights"), files_of(place / "out/weights")),
               IsEmpty());
+  expect_refused(place, "run -i deck.ini -d more run.steps=1 -r whole/dumps/latest", refused,
+                 {"whole/dumps/latest", "after step 2", "run.steps"});
   // And more of them go on from that end.
   place.succeed(2, "run -i deck.ini -d out -r auto run.steps=2");
   expect_the_weights_of_the_whole("out");
@@ -167,6 +171,7 @@ TEST_F(Restart, DumpsComeInTimeAndTheNewestAreKept) {
 }
 
 TEST_F(Restart, DumpsThatCannotBeTakenAreRefused) {
+  expect_refused(place, "run -i deck.ini -d out -r \"\"", refused, {"-r is empty"});
   run_whole();
   const auto expect = [&](const std::string& file, int status,
                           const std::vector<std::string>& named) {
@@ -275,7 +280,9 @@ TEST_F(Restart, DumpsOfTwoRanksGoOnAtOthers) {
   const auto whole = history_of(place / "whole");
   for (const int ranks : {1, 3, 8}) {
     const std::string folder = str("on-{}", ranks);
-    place.succeed(ranks, "run -i deck.ini -d " + folder + " -r " + dump);
+    const Outcome life = place.succeed(ranks, "run -i deck.ini -d " + folder + " -r " + dump);
+    // At once: this folder has none yet.
+    EXPECT_THAT(life.out, HasSubstr(str("dump {} (", number(within(), "cursor/ticks"))));
     const auto history = history_of(place / folder);
     ASSERT_EQ(history.size(), whole.size());
     for (const char* key : {"loss", "grad_norm", "entropy"})
@@ -337,6 +344,17 @@ TEST_F(Restart, AFullDiskCostsNothingButTheDump) {
   EXPECT_THAT(last.all(), HasSubstr("no dump: "));
   EXPECT_THAT(last.all(), testing::ContainsRegex("[0-9]+ bytes are needed, [0-9]+ are free"));
   expect_the_weights_of_the_whole("out");
+}
+
+// HDF5 itself must never meet a full disk: it would crash at the program's end.
+TEST_F(Restart, DumpsUntilTheDiskIsFullAreFollowedByWarningsOnly) {
+  for (const char* size : {"3000k", "4m"}) {
+    const SmallDisk disk(place / size, size);
+    if (!disk.mounted()) GTEST_SKIP() << "mounting is not allowed here";
+    const Outcome run =
+        place.succeed(2, str("run -i deck.ini -d {}/run dump.every_ticks=1 dump.keep=1000", size));
+    EXPECT_THAT(run.all(), HasSubstr("no dump: no room for "));
+  }
 }
 
 TEST_F(Restart, AFileInPlaceOfAFolderIsRefused) {

@@ -57,7 +57,6 @@ class DumpFileWriter {
 
   std::string temporary() const { return path_ + ".tmp"; }
   void lay_out() const;
-  void explain_full_disk(const Error& error) const;
   void write_values();
   void write_item(const h5::File& file, const Item& item);
   void write_pieces(const h5::File& file, const Item& item, std::span<const DumpPiece> pieces);

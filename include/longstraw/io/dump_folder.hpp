@@ -31,8 +31,9 @@ class DumpFolder {
   /// dumps stay. Collective over the grid.
   int64_t write(int64_t ticks, int64_t keep, const std::function<void(DumpFields&)>& list);
 
-  /// Dumps of this folder that go on from `dump` need not write again what it holds.
-  void go_on_from(const DumpReader& dump);
+  /// A dump of this folder becomes the latest, and those that go on from it need not write again
+  /// what it holds. False: `dump` is of another folder.
+  bool go_on_from(const DumpReader& dump);
 
  private:
   void point_latest_to(const std::string& name) const;

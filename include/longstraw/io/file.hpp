@@ -42,9 +42,9 @@ std::string read_text(const std::string& path, int64_t largest);
 void check_regular(const std::string& path);
 /// Refuses a folder in which no file can be made, by making one and removing it again.
 void check_writable(const std::string& folder);
-/// Takes room on the disk for all of the file at `path`, which may have holes; refuses, naming
-/// bytes needed and free, when there is none.
-void take_room(const std::string& path);
+/// Takes room on the disk for the first `bytes` bytes of the file at `path`, which is made if it is
+/// not there; refuses, naming bytes needed and free, when there is none.
+void take_room(const std::string& path, int64_t bytes);
 /// Puts `text` at `path` by way of path.tmp, so that nobody sees half of it.
 void write_text(const std::string& path, std::string_view text);
 /// Renames and flushes the folder's entry to disk.

@@ -65,9 +65,14 @@ struct Cursor {
 enum class MayChange { yes, forced, no };
 MayChange may_change(const std::string& key);
 
-/// Refuses, by name, a dump of another model or other rollouts, and changes of the deck that would
-/// give the run another meaning, unless they are forced and the dump lies between two steps
-/// (`between_steps`). Returns which keys have changed. The same on all ranks.
+/// Refuses, by name, changes from the deck of `dump` that would give the run another meaning,
+/// unless they are forced and the dump lies between two steps (`between_steps`). Returns which keys
+/// have changed. The same on all ranks.
+Notes check_deck(const std::string& before, const std::string& now, const std::string& dump,
+                 bool between_steps, bool force);
+
+/// Refuses, by name, a dump of another model or other rollouts (which may be forced), and what
+/// `check_deck` does.
 Notes check_restart(const RunIdentity& dumped, const RunIdentity& now, const std::string& dump,
                     bool between_steps, bool force);
 
