@@ -27,12 +27,15 @@ bool is_optional(const std::string& key) {
 
 h5::File opened(const std::string& file) {
   h5::File handle = h5::open_file(file);
-  require(h5::has_attribute(handle, "format") && h5::exists(handle, "groups"),
-          "{} is HDF5, but no rollouts file (it has no attribute format or no groups) - longstraw "
-          "convert makes "
-          "one from JSON lines",
-          file);
-  const int64_t found = h5::read_integer_attribute(handle, "format");
+  int64_t found = 0;
+  try {
+    require(h5::has_attribute(handle, "format") && h5::exists(handle, "groups"),
+            "it is HDF5, but no rollouts file (it has no attribute format or no groups) - "
+            "longstraw convert makes one from JSON lines");
+    found = h5::read_integer_attribute(handle, "format");
+  } catch (const Error& error) {
+    throw Error(str("{}: {}", file, error.what()));
+  }
   require(found == format,
           "{} is a rollouts file of format {}, this program reads format {} - convert it to JSON "
           "lines with the program that wrote it",

@@ -21,14 +21,14 @@ inline void must(bool holds) {
   if (!holds) std::abort();
 }
 
-/// With FUZZ_SAYS in the environment, refusals are shown.
+/// A refusal says `named`. With FUZZ_SAYS in the environment, refusals are shown.
 template <class Act>
-void read_or_refuse(Act&& act) {
+void read_or_refuse(Act&& act, std::string_view named = {}) {
   try {
     act();
   } catch (const Error& error) {
     if (std::getenv("FUZZ_SAYS") != nullptr) std::cerr << error.what() << '\n';
-    must(*error.what() != '\0');
+    must(*error.what() != '\0' && std::string_view(error.what()).find(named) != named.npos);
   }
 }
 

@@ -146,7 +146,7 @@ void read_all(const std::string& path) {
     if (!raw) break;
     std::vector<std::string> faults;
     fuzz::check(parse_group(*raw, faults));
-    check_tokens(raw->prompt.ids({0, std::min(raw->prompt.size(), prompt_piece)}), 0, "prompt");
+    check_tokens(raw->prompt.ids({0, std::min(raw->prompt.size(), prompt_piece)}), 0, path);
     if (faults.empty() && raw->prompt.size() <= prompt_piece) good.push_back(std::move(*raw));
   }
   fuzz::must_read_again(good);
@@ -159,10 +159,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const bool whole = input.starts_with("\x89HDF");
   const fuzz::MemoryFile file(whole ? input : std::string_view(good));
-  fuzz::read_or_refuse([&] {
-    Commands commands(data, size);
-    if (!whole) change(file.path(), commands);
-    read_all(file.path());
-  });
+  Commands commands(data, size);
+  if (!whole) fuzz::read_or_refuse([&] { change(file.path(), commands); });
+  fuzz::read_or_refuse([&] { read_all(file.path()); }, file.path());
   return 0;
 }

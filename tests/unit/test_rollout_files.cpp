@@ -350,7 +350,7 @@ TEST_F(RolloutFiles, LayoutsAreNotTrusted) {
   change_attribute([](const h5::File&) {});
   expect({hdf5_, "no rollouts file"});
   change_attribute([](const h5::File& file) { h5::write_attribute(file, "format", "one"); });
-  expect({"format"});
+  expect({hdf5_ + ": cannot read attribute format"});
   // what the run does not need is looked at where it is
   const auto expect_converted = [&](std::initializer_list<std::string> parts) {
     EXPECT_EQ(refusal(), "");
@@ -390,7 +390,7 @@ TEST_F(RolloutFiles, WhatIsOptionalMayBeMissing) {
             R"([{"id":"b","ids":[1],"reward":12345678901234.0}])");
 }
 
-// Flipped bytes are refused, or change nothing that is read.
+// Flipped bytes are refused, naming the file, or change nothing that is read.
 TEST_F(RolloutFiles, AnyDamageIsAnErrorOrNone) {
   hdf5(all_forms);
   const std::string good = support::get(hdf5_);
@@ -412,7 +412,8 @@ TEST_F(RolloutFiles, AnyDamageIsAnErrorOrNone) {
     support::put(hdf5_, bytes);
     try {
       EXPECT_EQ(lines(folder_ / "b.jsonl"), expected) << round;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      expect_parts(error.what(), {hdf5_});
       ++refused;
     }
   }
