@@ -192,7 +192,8 @@ TEST_F(HostileDumps, NumbersAreRefused) {
           EXPECT_EQ(refusal.message.empty(), is_legal(path, value)) << refusal.message;
         }
         if (!refusal.message.empty() && far.contains(value)) {
-          EXPECT_THAT(refusal.message, testing::ContainsRegex(path + "|its cursor|prompt/starts"));
+          EXPECT_THAT(refusal.message,
+                      testing::ContainsRegex(path + "|its cursor|is after step|prompt/starts"));
         }
       }
     }
