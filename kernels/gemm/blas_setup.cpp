@@ -21,8 +21,9 @@ namespace longstraw {
 namespace {
 
 constexpr auto kernel_variable = "OPENBLAS_CORETYPE";
-/// Set when the program was started again, so that it never is a second time.
+/// Set when the program was started again, so that it never is a second time: to what was chosen.
 constexpr auto guard_variable = "LONGSTRAW_STARTED_AGAIN";
+constexpr auto chose_kernel = "kernel", chose_threads = "threads";
 
 bool is_openblas() { return openblas_get_corename != nullptr && openblas_get_config != nullptr; }
 
@@ -75,10 +76,11 @@ std::optional<std::string> better_blas_kernel() {
 void choose_blas_kernel(int /*argc*/, char** argv) {
   if (std::getenv(guard_variable) != nullptr) return;
   const auto better = better_blas_kernel();
-  bool changed = better && set_where_unset(kernel_variable, better->c_str());
+  const bool chosen = better && set_where_unset(kernel_variable, better->c_str());
+  bool changed = chosen;
   changed |= set_where_unset("OPENBLAS_NUM_THREADS", "1");
   changed |= set_where_unset("OMP_NUM_THREADS", "1");
-  if (!changed || setenv(guard_variable, "1", 1) != 0) return;
+  if (!changed || setenv(guard_variable, chosen ? chose_kernel : chose_threads, 1) != 0) return;
   start_again(argv);
 }
 
@@ -89,7 +91,8 @@ BlasFacts blas_facts() {
   const auto better = better_blas_kernel();
   if (!better) return facts;
   const char* set = std::getenv(kernel_variable);
-  if (set != nullptr && std::getenv(guard_variable) == nullptr)
+  const char* guard = std::getenv(guard_variable);
+  if (set != nullptr && (guard == nullptr || std::string_view(guard) != chose_kernel))
     facts.slow =
         str("{}={} is set: matrix products run on OpenBLAS's {} kernels, below what this processor "
             "offers ({}) - unset it",

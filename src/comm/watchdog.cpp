@@ -91,7 +91,7 @@ Watchdog::Watchdog(const Grid& grid, const std::string& folder, double seconds)
       pause_(std::clamp(seconds / 60, 0.05, 30.0)),
       looked_(std::chrono::steady_clock::now()) {
   agree(grid, [&] {
-    // Of an earlier run.
+    // Of an earlier job, which hung.
     if (grid.rank() == 0) fs::remove_all(folder_);
   });
   if (seconds_ > 0) thread_ = std::thread([this] { watch(); });
@@ -151,12 +151,17 @@ void Watchdog::conclude() {
   const auto all = signs();
   if (all.empty() || all.front().rank != grid_.rank()) return;
   const auto text = still_ > 0 ? hang_text(all, grid_.size(), seconds_) : std::nullopt;
+  if (text) {
+    // What was told stays in the folder, so that no other rank concludes while the job ends.
+    ::alarm(last_seconds);
+    log(Level::error, *text);
+    Session::abort(1);
+  }
+  // At once: a rank that reads meanwhile must not find its own sign without those of lower ranks.
+  const std::string passed = folder_ + "-passed";
   std::error_code ignored;
-  fs::remove_all(folder_, ignored);
-  if (!text) return;
-  ::alarm(last_seconds);
-  log(Level::error, *text);
-  Session::abort(1);
+  fs::rename(folder_, passed, ignored);
+  fs::remove_all(passed, ignored);
 }
 
 void Watchdog::watch() {

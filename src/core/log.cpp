@@ -25,7 +25,8 @@ std::shared_ptr<spdlog::logger> logger(Level level) {
 
 }  // namespace
 
-void log(Level level, const std::string& line) {
+void log(Level level, const std::string& text) {
+  const std::string line = printable(text);
   switch (level) {
     case Level::info: logger(level)->info(line); break;
     case Level::warning: logger(level)->warn("warning: {}", line); break;

@@ -4,10 +4,6 @@ namespace longstraw {
 
 const char* name_of(DType type) { return type == DType::float32 ? "float32" : "float64"; }
 
-void assertion_failed(const char* condition, const char* file, int line) {
-  throw std::logic_error(str("{}:{}: assertion failed: {}", file, line, condition));
-}
-
 Tensor::Tensor(void* data, DType type, std::initializer_list<int64_t> extents)
     : data_(data), type_(type), order_(static_cast<int>(extents.size())) {
   LONGSTRAW_ASSERT(extents.size() >= 1 && extents.size() <= max_order);

@@ -123,7 +123,6 @@ GrownArrays DumpWriter::complete() {
 // ---- reading
 
 DumpReader::DumpReader(const std::string& path, const Grid& grid, Content content) : grid_(grid) {
-  const auto folder = std::filesystem::path(path).parent_path();
   // A damaged file is found on rank 0, before all ranks open it.
   for (int turn = 0; turn < 2; ++turn)
     agree(grid, [&] {
@@ -132,28 +131,37 @@ DumpReader::DumpReader(const std::string& path, const Grid& grid, Content conten
       require(main_->has("cursor/kind") && main_->has_attribute("segments"),
               "{} is a part of dumps, with rows of a prompt's state, or no dump - name a dump",
               path);
-      std::istringstream names(main_->attribute("segments"));
-      for (std::string name; names >> name;) {
-        require(name.find('/') == std::string::npos && name.size() < longest_name,
-                "{} refers to {}, outside its folder", path, name.substr(0, longest_name));
-        const std::string file = (folder / name).string();
-        std::error_code failed;
-        require(std::filesystem::exists(file, failed),
-                "{} needs {}, which is missing - copy it from where the dump was written", path,
-                file);
-        try {
-          segments_.push_back(std::make_unique<DumpFileReader>(file));
-        } catch (const Error& error) {
-          throw Error(str("{} needs {}", path, error.what()));
-        }
-        stored_.files.push_back(name);
-      }
+      open_segments(content);
     });
-  if (content == Content::checked) check_content();
+  if (content != Content::unchecked) check_content(content);
+}
+
+void DumpReader::open_segments(Content content) {
+  const std::string& path = main_->path();
+  std::istringstream names(main_->attribute("segments"));
+  for (std::string name; names >> name;) {
+    require(name.find('/') == std::string::npos && name.size() < longest_name,
+            "{} refers to {}, outside its folder", path, name.substr(0, longest_name));
+    const std::string file = (std::filesystem::path(path).parent_path() / name).string();
+    std::error_code failed;
+    if (!std::filesystem::exists(file, failed)) {
+      require(content != Content::checked,
+              "{} needs {}, which is missing - copy it from where the dump was written", path,
+              file);
+      missing_.push_back(file);
+      continue;
+    }
+    try {
+      segments_.push_back(std::make_unique<DumpFileReader>(file));
+    } catch (const Error& error) {
+      throw Error(str("{} needs {}", path, error.what()));
+    }
+    stored_.files.push_back(name);
+  }
 }
 
 // Every rank sums its part of every dataset.
-void DumpReader::check_content() const {
+void DumpReader::check_content(Content content) const {
   std::vector<std::string> places;
   std::vector<uint64_t> stored, found;
   agree(grid_, [&] {
@@ -165,16 +173,21 @@ void DumpReader::check_content() const {
       stored.push_back(file.stored_sum(path));
       found.push_back(sum);
     };
-    for (const auto& segment : segments_)
-      for (const auto& path : segment->paths()) {
-        const uint64_t sum = segment->computed_sum(path, grid_.size(), grid_.rank());
-        in_segments[path] += sum;
-        check(*segment, path, sum);
-      }
-    for (const auto& path : main_->paths())
-      check(*main_, path,
-            main_->is_reference(path) ? in_segments[path]
-                                      : main_->computed_sum(path, grid_.size(), grid_.rank()));
+    const auto sum_of = [&](const DumpFileReader& file, const std::string& path) {
+      return file.computed_sum(path, grid_.size(), grid_.rank());
+    };
+    if (content == Content::checked)
+      for (const auto& segment : segments_)
+        for (const auto& path : segment->paths()) {
+          const uint64_t sum = sum_of(*segment, path);
+          in_segments[path] += sum;
+          check(*segment, path, sum);
+        }
+    for (const auto& path : main_->paths()) {
+      const bool elsewhere = main_->is_reference(path);
+      if (elsewhere && content != Content::checked) continue;
+      check(*main_, path, elsewhere ? in_segments[path] : sum_of(*main_, path));
+    }
   });
   grid_.sum(found);
   agree(grid_, [&] {

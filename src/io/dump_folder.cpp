@@ -58,6 +58,12 @@ std::optional<std::string> DumpFolder::latest() const {
   return found;
 }
 
+std::vector<std::string> DumpFolder::dumps() const {
+  std::vector<std::string> paths;
+  for (const Kept& kept : dumps_in(path_)) paths.push_back(kept.path.string());
+  return paths;
+}
+
 std::vector<std::string> DumpFolder::unfinished() const {
   std::vector<std::string> names;
   std::error_code failed;

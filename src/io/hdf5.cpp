@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace longstraw::h5 {
 namespace {
@@ -18,6 +22,12 @@ std::string reason() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_reason, &text);
   H5Eclear2(H5E_DEFAULT);
+  // Of a failed call of the system it gives a page, with the time of day.
+  constexpr std::string_view before = "error message = '";
+  if (const size_t at = text.find(before); at != std::string::npos) {
+    const size_t begin = at + before.size();
+    text = text.substr(begin, text.find('\'', begin) - begin);
+  }
   return text.empty() ? "no reason given" : text;
 }
 
@@ -98,10 +108,27 @@ herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* out) {
   return 0;
 }
 
-std::string name_of(const File& file) {
+std::string name_of(hid_t file) {
   std::string name(check_h5(H5Fget_name(file, nullptr, 0), "name of a file"), '\0');
   check_h5(H5Fget_name(file, name.data(), name.size() + 1), "name of a file");
   return name;
+}
+
+// Of the disk, for what HDF5 still has to write of a file; empty when there is room, or when only
+// all ranks together could tell.
+std::string lack_of_room(hid_t file) {
+  unsigned intent = H5F_ACC_RDONLY;
+  hsize_t bytes = 0;
+  const Properties access(H5Fget_access_plist(file), "access properties");
+  if (H5Pget_driver(access) != H5FD_SEC2 || H5Fget_intent(file, &intent) < 0 ||
+      intent == H5F_ACC_RDONLY || H5Fget_filesize(file, &bytes) < 0)
+    return {};
+  try {
+    take_room(name_of(file), static_cast<int64_t>(bytes));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 // What is read into one value must not be more.
@@ -115,6 +142,22 @@ void require_one_element(const Attribute& attribute, const std::string& name) {
 hid_t check_h5(hid_t code, const std::string& what) {
   if (code < 0) throw Error(str("{} (HDF5: {})", what, reason()));
   return code;
+}
+
+// HDF5 keeps a file open that it could not write out, and crashes on it when the program ends. So
+// one without room is pointed to memory first, where the rest of the writes succeed.
+herr_t close_file(hid_t file) {
+  const std::string lack = lack_of_room(file);
+  if (lack.empty()) return H5Fclose(file);
+  void* descriptor = nullptr;
+  const int memory = ::memfd_create("longstraw", MFD_CLOEXEC);
+  if (memory >= 0 && H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor) >= 0)
+    ::dup2(memory, *static_cast<int*>(descriptor));
+  if (memory >= 0) ::close(memory);
+  H5Fclose(file);
+  H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_FILE, H5E_WRITEERROR, "%s",
+           lack.c_str());
+  return -1;
 }
 
 File open_file(const std::string& path) {

@@ -61,8 +61,8 @@ void check_here(const std::string& path, RunFolder::Earlier earlier) {
   std::error_code failed;
   for (const char* name : {"history.jsonl", "weights", "dumps"})
     require(earlier == RunFolder::Earlier::allowed || !fs::exists(path + "/" + name, failed),
-            str("run folder {} holds {} of another run - go on with it by -r auto, choose another "
-                "with -d, or remove it",
+            str("run folder {} holds {} of another run - go on with it by -r auto or a dump in it, "
+                "choose another with -d, or remove it",
                 path, name),
             2);
   for (const char* name : {"weights", "dumps"})

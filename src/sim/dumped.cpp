@@ -40,6 +40,17 @@ std::string place_of(const Cursor& cursor, int64_t updates) {
              name_of(next.kind), next.group, next.response, next.block, done);
 }
 
+Checkpoint checkpoint_of(const RunIdentity& run, const ExportOptions& options, const Grid& grid) {
+  const bool given = !options.checkpoint.empty();
+  agree(grid, [&] {
+    std::error_code failed;
+    require(given || grid.rank() != 0 || std::filesystem::exists(run.model, failed),
+            "the run of {} started from {}, which is not there - name that folder by --checkpoint",
+            options.dump, run.model);
+  });
+  return Checkpoint::open(given ? options.checkpoint : run.model, grid);
+}
+
 }  // namespace
 
 bool is_dump(const std::string& path) {
@@ -69,17 +80,18 @@ void inspect_dump(const std::string& path, bool check_content, const Grid& grid)
   for (const auto& segment : dump.segments())
     for (const auto& [label, bytes] : bytes_by_label(*segment))
       line(label, bytes, "  in " + std::filesystem::path(segment->path()).filename().string());
+  for (const auto& missing : dump.missing())
+    log(Level::info, "  missing: {}, which a restart needs", missing);
   line("total", total, "");
   log(Level::info, check_content ? "checked    all content matches its checksums"
                                  : "checked    names, extents and attributes; --check: content");
 }
 
 void export_weights(const ExportOptions& options, const Grid& grid) {
-  DumpReader dump(options.dump, grid);
+  DumpReader dump(options.dump, grid, Content::own_checked);
   RunIdentity run;
   run.fields(dump);
-  const Checkpoint source =
-      Checkpoint::open(options.checkpoint.empty() ? run.model : options.checkpoint, grid);
+  const Checkpoint source = checkpoint_of(run, options, grid);
   std::optional<Model> model;
   std::optional<DType> type;
   std::string mode;

@@ -114,6 +114,8 @@ void inspect(const std::string& path, bool check_content, const Grid& grid) {
     require(std::filesystem::exists(path, failed), str("{}: no such file or folder", path), 2);
     is_folder = std::filesystem::is_directory(path, failed);
     if (!is_folder) check_regular(path);
+    require(!std::filesystem::exists(path + "/history.jsonl", failed),
+            str("{0} is a run folder - name {0}/weights, or {0}/dumps/latest", path), 2);
     require(!path.ends_with(".safetensors"),
             str("{} is a part of a checkpoint - name its folder, or a rollouts file", path), 2);
     dumped = !is_folder && is_dump(path);

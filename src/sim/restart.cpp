@@ -39,11 +39,11 @@ void refuse(const std::string& dump, const std::string& why) {
 
 // What was changed is taken when it is forced, between two steps.
 Note forced(const std::string& dump, const std::string& what, bool between_steps, bool force) {
-  if (!force) refuse(dump, what + " - change it back, start a new run, or take it by --force");
   if (!between_steps)
     refuse(dump, what +
-                     ", and the dump lies within a step - take one that was written between "
-                     "steps, or change it back");
+                     ", and the dump lies within a step - change it back, start a new run, or take "
+                     "a dump that was written between steps");
+  if (!force) refuse(dump, what + " - change it back, start a new run, or take it by --force");
   return {Level::warning, str("restart: {} (taken by --force)", what)};
 }
 

@@ -54,6 +54,22 @@ Notes notes_of_finished(const Problem& problem, const RunOptions& options, const
   return notes;
 }
 
+// None: the run starts anew. A bad latest dump does not hide the others.
+std::unique_ptr<DumpReader> open_dump(const RestartRequest& request, const DumpFolder& folder,
+                                      const Grid& grid, Notes& notes) {
+  std::optional<std::string> path;
+  try {
+    path = find_dump(request, folder, grid, notes);
+    return path ? std::make_unique<DumpReader>(*path, grid) : nullptr;
+  } catch (const Error& error) {
+    auto others = folder.dumps();
+    if (path) std::erase(others, *path);
+    if (request.from == Restart::file || others.empty()) throw;
+    throw Error(str("{} - another can be named by -r: {}", error.what(), fmt::join(others, ", ")),
+                error.status(), error.everywhere());
+  }
+}
+
 }  // namespace
 
 RunFolder::Earlier earlier(const RunOptions& options) {
@@ -76,9 +92,9 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
   RunFolder::check_room(options.folder, output_bytes(problem, options.folder), grid);
   Start start{.identity = identity_of(problem, grid)};
   const DumpFolder dumps(options.folder + "/dumps", grid);
-  const auto path = find_dump(options.restart, dumps, grid, start.notes);
-  if (!path) return start;
-  start.dump = std::make_unique<DumpReader>(*path, grid);
+  start.dump = open_dump(options.restart, dumps, grid, start.notes);
+  if (!start.dump) return start;
+  const std::string& path = start.dump->file().path();
   RunIdentity dumped;
   Cursor cursor;
   dumped.fields(*start.dump);
@@ -86,9 +102,9 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
   if (cursor.next.step > steps)
     throw Error(str("cannot go on from {}: it is after step {}, and this run has {} - raise "
                     "run.steps, or take an earlier one",
-                    *path, cursor.next.step, steps),
+                    path, cursor.next.step, steps),
                 2, true);
-  for (Note& note : check_restart(dumped, start.identity, *path, cursor.between_steps != 0,
+  for (Note& note : check_restart(dumped, start.identity, path, cursor.between_steps != 0,
                                   options.restart.force))
     start.notes.push_back(std::move(note));
   return start;

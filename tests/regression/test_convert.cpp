@@ -10,6 +10,8 @@
 namespace longstraw::program {
 namespace {
 
+using testing::AnyOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -85,6 +87,28 @@ TEST_F(Convert, RefusalsLeaveNothingBehind) {
   refused("a.jsonl -o b.jsonl", 2, "becomes HDF5");
   refused("lines.ini -o b.h5", 1, "lines.ini line 1: no valid JSON");
   refused("/proc/self/nothing -o b.h5", 2, "no such file");
+}
+
+// Wherever in the file the room ends: what HDF5 writes at once, and what it keeps to the end.
+TEST_F(Convert, AFullDiskLeavesNothingBehind) {
+  place.write_rollouts("long.jsonl",
+                       {group("g", random_ids(70'000, 64, 1), {response("r", {1, 2}, 1)})});
+  place.succeed(0, "convert long.jsonl -o long.h5");
+  const auto whole = static_cast<int64_t>(std::filesystem::file_size(place / "long.h5")) / 1024;
+  int refused = 0;
+  for (int64_t size = 8; size <= whole + 8; size += size < whole - 24 ? 64 : 4) {
+    const SmallDisk disk(place / "small", str("{}k", size));
+    if (!disk.mounted()) GTEST_SKIP() << "mounting is not allowed here";
+    const Outcome outcome = place.run(0, "convert long.jsonl -o small/long.h5");
+    if (outcome.status == 0) continue;
+    ++refused;
+    EXPECT_EQ(outcome.status, 1) << size << ": " << outcome.all();
+    EXPECT_THAT(outcome.errors(),
+                ElementsAre(AnyOf(HasSubstr("No space left"), HasSubstr("no room for"))))
+        << size;
+    EXPECT_TRUE(std::filesystem::is_empty(place / "small")) << size;
+  }
+  EXPECT_GT(refused, 8);
 }
 
 // Damage is found before any work, by file and dataset.

@@ -1,4 +1,5 @@
 // What users do with dumps besides going on from them: inspect and export.
+#include "longstraw/io/hdf5.hpp"
 #include "regression/program.hpp"
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@ namespace longstraw::program {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -53,6 +55,9 @@ TEST_F(Dumped, InspectTellsWhatItIsAndChecksIt) {
 }
 
 TEST_F(Dumped, PartsOfDumpsAreNamedAsSuch) {
+  const Outcome folder = place.run(2, "inspect run");
+  EXPECT_EQ(folder.status, 2);
+  EXPECT_THAT(folder.errors(), ElementsAre(HasSubstr("name run/weights, or run/dumps/latest")));
   for (const auto& command : {"inspect " + segment, "export " + segment + " -o out"}) {
     const Outcome outcome = place.run(1, command);
     EXPECT_EQ(outcome.status, 1);
@@ -72,6 +77,30 @@ TEST_F(Dumped, ExportedWeightsAreThoseThatTheRunWrote) {
   start.erase("longstraw.json");
   for (const auto& [name, text] : files_of(place / "model"))
     EXPECT_TRUE(start[name] == text) << name;
+}
+
+TEST_F(Dumped, WeightsNeedNoOtherFile) {
+  fs::create_directory(place / "alone");
+  fs::copy(place / first, place / "alone/dump-00000003.h5");
+  const Outcome facts = place.succeed(2, "inspect alone/dump-00000003.h5");
+  EXPECT_THAT(facts.out, HasSubstr("missing: alone/prompt-0-0-00000003.h5"));
+  place.succeed(2, "export alone/dump-00000003.h5 -o out");
+  EXPECT_TRUE(fs::exists(place / "out/longstraw.json"));
+  // What it takes is checked all the same, and a restart takes more.
+  const Outcome check = place.run(2, "inspect --check alone/dump-00000003.h5");
+  EXPECT_EQ(check.status, 1);
+  EXPECT_THAT(check.errors(), ElementsAre(HasSubstr("alone/prompt-0-0-00000003.h5, which is")));
+  std::string bytes = read_file(place / first), name;
+  {
+    const h5::File file = h5::open_file(place / first);
+    name = "weights/" + h5::names(file, "weights").front();
+    const h5::Dataset set(H5Dopen2(file, name.c_str(), H5P_DEFAULT), name);
+    bytes[H5Dget_offset(set) + 5] ^= 4;
+  }
+  write_file(place / "alone/dump-00000003.h5", bytes);
+  const Outcome damaged = place.run(2, "export alone/dump-00000003.h5 -o damaged");
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_THAT(damaged.errors(), ElementsAre(HasSubstr(name)));
 }
 
 TEST_F(Dumped, MastersAreNotRounded) {
@@ -114,6 +143,10 @@ TEST_F(Dumped, AnotherCheckpointIsRefused) {
   ASSERT_EQ(outcome.errors().size(), 1u);
   EXPECT_THAT(outcome.errors()[0], HasSubstr("of another model"));
   EXPECT_FALSE(fs::exists(place / "out"));
+  fs::remove_all(place / "model");
+  const Outcome gone = place.run(2, "export run/dumps/latest -o out");
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_THAT(gone.errors(), ElementsAre(HasSubstr("name that folder by --checkpoint")));
   place.copy_model("hybrid_tied_bf16", "moved");
   place.succeed(2, "export run/dumps/latest -o out --checkpoint moved");
   EXPECT_TRUE(fs::exists(place / "out/longstraw.json"));

@@ -107,6 +107,8 @@ TEST_F(RefusedRollouts, IdsThatStandTwice) {
   expect_change([](Json& g) { g["responses"][2]["id"] = "ar0"; },
                 {"response ar0", "lines 1 and 2"});
   expect_change([](Json& g) { g["responses"][2]["id"] = "r0"; }, {"response r0", "lines 2 and 2"});
+  expect_change([](Json& g) { g["responses"][1]["id"] = g["responses"][2]["id"] = "r\x1b[2J"; },
+                {"response r\\x1b[2J", "lines 2 and 2"});
 }
 
 // Trial 18. The vocabulary is that of the embedding, padded rows and all.

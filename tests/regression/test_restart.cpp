@@ -12,8 +12,6 @@
 #include <set>
 #include <sstream>
 
-#include <sys/mount.h>
-
 namespace longstraw::program {
 namespace {
 
@@ -200,12 +198,14 @@ TEST_F(Restart, ADamagedLatestDumpIsRefusedWhereItLies) {
     bytes[H5Dget_offset(set) + 5] ^= 4;
   }
   write_file(dump, bytes);
+  const std::string other = "another can be named by -r: out/dumps/dump-";
   expect_refused(place, "run -i deck.ini -d out -r auto", failed,
-                 {within(), name, "does not match its checksum"});
+                 {within(), name, "does not match its checksum", other});
   fs::remove(dump);
   const Outcome outcome = place.run(2, "run -i deck.ini -d out -r auto");
   EXPECT_EQ(outcome.status, refused);
-  EXPECT_THAT(outcome.errors(), ElementsAre(AllOf(HasSubstr(within()), HasSubstr("no dump"))));
+  EXPECT_THAT(outcome.errors(),
+              ElementsAre(AllOf(HasSubstr(within()), HasSubstr("no dump"), HasSubstr(other))));
 }
 
 TEST_F(Restart, ChangesThatGiveAnotherMeaningAreRefusedByName) {
@@ -216,12 +216,14 @@ TEST_F(Restart, ChangesThatGiveAnotherMeaningAreRefusedByName) {
   edit_json(place / "other/config.json", [](Json& config) { config["remark"] = "another"; });
   expect_refused(place, go_on + "model.checkpoint=other", refused, {"another model", "other"});
   write_file(place / "more.jsonl", read_file(place / "rollouts.jsonl") + "\n");
-  expect_refused(place, go_on + "rollouts.file=more.jsonl", refused,
-                 {"rollouts.file has other content", "--force"});
-  expect_refused(place, go_on + "parallel.block_tokens=8", refused,
-                 {"parallel.block_tokens = 8, was 16", "--force"});
-  expect_refused(place, go_on + "--force parallel.block_tokens=8", refused,
-                 {"parallel.block_tokens = 8, was 16", "within a step"});
+  const std::string between = "run -i deck.ini -d more -r whole/dumps/latest ";
+  for (const auto& [change, said] :
+       {std::pair("rollouts.file=more.jsonl", "rollouts.file has other content"),
+        std::pair("parallel.block_tokens=8", "parallel.block_tokens = 8, was 16")}) {
+    expect_refused(place, between + change, refused, {said, "take it by --force"});
+    for (const char* force : {"", "--force "})
+      expect_refused(place, go_on + force + change, refused, {said, "lies within a step"});
+  }
   expect_refused(place, go_on + "--force model.precision=float64", refused,
                  {"model.precision = float64, was float32"});
 }
@@ -292,25 +294,6 @@ TEST_F(Restart, DumpsOfTwoRanksGoOnAtOthers) {
 }
 
 // ---- the disk
-
-// A small file system of its own at `path`.
-class SmallDisk {
- public:
-  SmallDisk(const std::string& path, const std::string& size) : path_(path) {
-    fs::create_directories(path);
-    mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-
- private:
-  std::string path_;
-  bool mounted_;
-};
 
 TEST_F(Restart, AFullDiskCostsNothingButTheDump) {
   run_whole();

@@ -37,6 +37,12 @@ TEST(Field, CopyOfStridedRowsAndLedger) {
   EXPECT_EQ(ledger.total().peak, 80);
 }
 
+TEST(Errors, SpellOutControlCharacters) {
+  using namespace std::string_literals;
+  EXPECT_EQ(Error("id \"\x1b[2J\x7f\0\", Grüße,\tnext\nline"s).what(),
+            "id \"\\x1b[2J\\x7f\\x00\", Grüße,\tnext\nline"s);
+}
+
 TEST(Split, PartsCoverEverythingOnce) {
   for (int parts : {1, 2, 3, 8})
     for (int64_t count : {0, 1, 7, 8, 597}) {

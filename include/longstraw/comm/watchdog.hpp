@@ -27,8 +27,9 @@ std::optional<std::string> hang_text(const std::vector<RankSign>& signs, int ran
 
 /// A thread a rank, for as long as this lives. Where a rank's activity shows no progress for
 /// `seconds` (0: off), every rank's thread writes what its rank is at into a folder of the run
-/// folder; a little later the lowest rank that did prints one message and aborts the job with
-/// status 1. Time in which the process itself was stopped does not count.
+/// folder, which stays until the run goes on; a little later the lowest rank that did prints one
+/// message and aborts the job with status 1. Time in which the process itself was stopped does not
+/// count.
 class Watchdog {
  public:
   /// `folder` exists and is seen by all ranks. Collective over `grid`, which must outlive this.

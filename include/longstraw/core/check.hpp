@@ -14,13 +14,17 @@ std::string str(fmt::format_string<Args...> format, Args&&... args) {
   return fmt::format(format, std::forward<Args>(args)...);
 }
 
+/// `text` with its control characters, but for line ends and tabs, as \xNN: what a file holds must
+/// neither steer a terminal nor end a message.
+std::string printable(const std::string& text);
+
 /// A fault in deck, arguments, files or environment. `status` is the exit status it leads to: 2 for
 /// deck and arguments, 1 for the rest. `everywhere` tells that every rank throws the same error, so
 /// that one message is printed and all ranks end by themselves.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, int status = 1, bool everywhere = false)
-      : std::runtime_error(message), status_(status), everywhere_(everywhere) {}
+      : std::runtime_error(printable(message)), status_(status), everywhere_(everywhere) {}
   int status() const { return status_; }
   bool everywhere() const { return everywhere_; }
 

@@ -58,8 +58,9 @@ class DumpWriter : public DumpFields {
   std::unique_ptr<DumpFileWriter> segment_;  // rows that are new
 };
 
-/// Whether the checksums of a dump's content are computed when it is opened.
-enum class Content { checked, unchecked };
+/// Of what the checksums are computed when a dump is opened: of all content, of that in the dump's
+/// own file, or of none. Only for all must the files that the dump refers to be there.
+enum class Content { checked, own_checked, unchecked };
 
 /// Reads one dump back.
 class DumpReader : public DumpFields {
@@ -80,20 +81,24 @@ class DumpReader : public DumpFields {
   void contributed(const DumpArray& array, std::span<const DumpPiece> pieces) override;
 
   const DumpFileReader& file() const { return *main_; }
-  /// Files that the dump refers to.
+  /// Files that the dump refers to and that are there.
   const std::vector<std::unique_ptr<DumpFileReader>>& segments() const { return segments_; }
+  /// Paths of those that are not.
+  const std::vector<std::string>& missing() const { return missing_; }
   /// What dumps in the same folder need not write again.
   const GrownArrays& stored() const { return stored_; }
 
  private:
   void check_extents(const DumpFileReader& file, const std::string& path,
                      const std::vector<int64_t>& extents) const;
-  void check_content() const;
+  void open_segments(Content content);
+  void check_content(Content content) const;
   void read_sum(const std::string& path, const DumpPiece& piece, int64_t size, int64_t ranks) const;
 
   const Grid& grid_;
   std::unique_ptr<DumpFileReader> main_;
   std::vector<std::unique_ptr<DumpFileReader>> segments_;
+  std::vector<std::string> missing_;
   GrownArrays stored_;
 };
 

@@ -22,6 +22,8 @@ class DumpFolder {
   /// The dump that the link `latest` names, or, where there is none yet, the newest one. Collective
   /// over the grid.
   std::optional<std::string> latest() const;
+  /// Paths of all dumps, the newest first. For one rank.
+  std::vector<std::string> dumps() const;
   /// Files that a crash left half written. For one rank.
   std::vector<std::string> unfinished() const;
 

@@ -41,7 +41,11 @@ class Handle {
   hid_t id_ = H5I_INVALID_HID;
 };
 
-using File = Handle<H5Fclose>;
+/// As H5Fclose, and frees the handle also where what HDF5 still holds of the file cannot be written
+/// (a full disk); that is then a failure and is lost.
+herr_t close_file(hid_t file);
+
+using File = Handle<close_file>;
 using Group = Handle<H5Gclose>;
 using Dataset = Handle<H5Dclose>;
 using Space = Handle<H5Sclose>;
