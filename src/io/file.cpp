@@ -134,12 +134,22 @@ void take_room(const std::string& path, int64_t bytes) {
                     reason == EDQUOT ? ", and a quota sets less" : ""));
 }
 
-void write_text(const std::string& path, std::string_view text) {
+void write_into_place(const std::string& path,
+                      const std::function<void(const std::string& temporary)>& write) {
   const std::string temporary = path + ".tmp";
-  auto file = DiskFile::create(temporary);
-  file.write(text);
-  file.sync();
-  move_into_place(temporary, path);
+  try {
+    write(temporary);
+    DiskFile::append(temporary).sync();
+    move_into_place(temporary, path);
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+}
+
+void write_text(const std::string& path, std::string_view text) {
+  write_into_place(path, [&](const std::string& to) { DiskFile::create(to).write(text); });
 }
 
 void move_into_place(const std::string& from, const std::string& to) {

@@ -128,9 +128,16 @@ int64_t check_stored(StoredGradient& stored, const std::vector<NamedShape>& para
 void write_gradients(const GradientFile& file, const std::vector<NamedShape>& parameters,
                      const Grid& grid, Ledger& ledger, DType type, const Provide& provide) {
   const Field buffer = buffer_for(parameters, ledger, type);
-  Writer writer(grid, file.path + ".tmp", type);
-  for (const auto& parameter : parameters) writer.write(parameter, buffer, provide);
-  writer.finish(file);
+  const std::string temporary = file.path + ".tmp";
+  try {
+    Writer writer(grid, temporary, type);
+    for (const auto& parameter : parameters) writer.write(parameter, buffer, provide);
+    writer.finish(file);
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (grid.rank() == 0) std::filesystem::remove(temporary, ignored);
+    throw;
+  }
 }
 
 StoredGradient open_gradients(const std::string& path, const std::vector<NamedShape>& parameters,

@@ -4,7 +4,6 @@
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
-#include <filesystem>
 
 namespace longstraw {
 namespace {
@@ -36,16 +35,8 @@ std::optional<RawGroup> LineReader::next() {
   return std::nullopt;
 }
 
-LineWriter::LineWriter(const std::string& path)
-    : path_(path), stream_(path + ".tmp", std::ios::binary) {
-  require(stream_.good(), "cannot write {}.tmp - check the output path", path);
-}
-
-LineWriter::~LineWriter() {
-  if (!stream_.is_open()) return;
-  stream_.close();
-  std::error_code ignored;
-  std::filesystem::remove(path_ + ".tmp", ignored);
+LineWriter::LineWriter(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
+  require(stream_.good(), "cannot write {} - check the output path", path);
 }
 
 void LineWriter::put(const RawGroup& group) {
@@ -72,11 +63,8 @@ void LineWriter::put_prompt(const Prompt& prompt) {
 }
 
 void LineWriter::finish() {
-  stream_.flush();
-  std::error_code failed;
-  if (stream_.good()) std::filesystem::rename(path_ + ".tmp", path_, failed);
-  require(stream_.good() && !failed, "cannot write {} (disk full?)", path_);
   stream_.close();
+  require(stream_.good(), "cannot write {} (disk full?)", path_);
 }
 
 }  // namespace longstraw

@@ -1,6 +1,7 @@
 #include "longstraw/sim/rollout_files.hpp"
 
 #include "longstraw/core/log.hpp"
+#include "longstraw/io/file.hpp"
 #include "longstraw/io/hdf5.hpp"
 #include "longstraw/policy/rollout_lines.hpp"
 #include "longstraw/sim/rollout_hdf5.hpp"
@@ -68,12 +69,14 @@ void write_scored(const std::string& from, const std::string& to, const std::str
                   const Scores& scores) {
   const RolloutKind kind = rollout_kind(from);
   const auto reader = reader_of(from, kind, OtherMembers::read);
-  const auto writer = writer_of(to, kind);
-  while (auto group = reader->next()) {
-    add_scores(group->object, key, scores);
-    writer->put(*group);
-  }
-  writer->finish();
+  write_into_place(to, [&](const std::string& temporary) {
+    const auto writer = writer_of(temporary, kind);
+    while (auto group = reader->next()) {
+      add_scores(group->object, key, scores);
+      writer->put(*group);
+    }
+    writer->finish();
+  });
 }
 
 void convert(const std::string& from, const std::string& to, const Grid& grid) {
@@ -84,18 +87,19 @@ void convert(const std::string& from, const std::string& to, const Grid& grid) {
     const RolloutKind kind = rollout_kind(from);
     check_ending(from, to, other_kind(kind));
     const auto reader = reader_of(from, kind, OtherMembers::read);
-    std::unique_ptr<GroupWriter> writer;
     int64_t groups = 0, responses = 0, tokens = 0;
-    while (const auto group = reader->next()) {
-      check_group(*group);
-      if (!writer) writer = writer_of(to, other_kind(kind));
-      writer->put(*group);
-      ++groups;
-      responses += std::ssize(group->object.at("responses"));
-      tokens += group->prompt.size();
-    }
-    require(writer != nullptr, "rollouts {} hold no group (the file is empty)", from);
-    writer->finish();
+    write_into_place(to, [&](const std::string& temporary) {
+      const auto writer = writer_of(temporary, other_kind(kind));
+      while (const auto group = reader->next()) {
+        check_group(*group);
+        writer->put(*group);
+        ++groups;
+        responses += std::ssize(group->object.at("responses"));
+        tokens += group->prompt.size();
+      }
+      require(groups > 0, "rollouts {} hold no group (the file is empty)", from);
+      writer->finish();
+    });
     log(Level::info, "wrote {}: {}, {} group(s), {} response(s), {} prompt tokens", to,
         name_of(other_kind(kind)), groups, responses, tokens);
   });

@@ -331,14 +331,9 @@ void RolloutHdf5Writer::Columns::finish() {
 }
 
 RolloutHdf5Writer::RolloutHdf5Writer(const std::string& path)
-    : path_(path), columns_(std::make_unique<Columns>(path + ".tmp")) {}
+    : path_(path), columns_(std::make_unique<Columns>(path)) {}
 
-RolloutHdf5Writer::~RolloutHdf5Writer() {
-  if (!columns_) return;
-  columns_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(path_ + ".tmp", ignored);
-}
+RolloutHdf5Writer::~RolloutHdf5Writer() = default;
 
 void RolloutHdf5Writer::put(const RawGroup& group) {
   Columns& c = *columns_;
@@ -352,14 +347,10 @@ void RolloutHdf5Writer::put(const RawGroup& group) {
 }
 
 void RolloutHdf5Writer::finish() {
-  const std::string temporary = path_ + ".tmp";
   columns_->finish();
-  columns_->groups.reset("cannot close " + temporary);
-  columns_->responses.reset("cannot close " + temporary);
-  columns_->handle.reset("cannot write " + temporary);
-  DiskFile::append(temporary).sync();
-  move_into_place(temporary, path_);
-  columns_.reset();
+  columns_->groups.reset("cannot close " + path_);
+  columns_->responses.reset("cannot close " + path_);
+  columns_->handle.reset("cannot write " + path_);
 }
 
 }  // namespace longstraw

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -45,7 +46,11 @@ void check_writable(const std::string& folder);
 /// Takes room on the disk for the first `bytes` bytes of the file at `path`, which is made if it is
 /// not there; refuses, naming bytes needed and free, when there is none.
 void take_room(const std::string& path, int64_t bytes);
-/// Puts `text` at `path` by way of path.tmp, so that nobody sees half of it.
+/// Puts what `write` writes to the path it is given, path.tmp, on the disk and then at `path`, so
+/// that nobody sees half of it; nothing is left when that fails.
+void write_into_place(const std::string& path,
+                      const std::function<void(const std::string& temporary)>& write);
+/// So for a text.
 void write_text(const std::string& path, std::string_view text);
 /// Renames and flushes the folder's entry to disk.
 void move_into_place(const std::string& from, const std::string& to);

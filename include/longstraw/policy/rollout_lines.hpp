@@ -20,12 +20,10 @@ class LineReader : public GroupReader {
   int64_t line_ = 0;
 };
 
-/// Writes path.tmp, which becomes `path` when it is finished and is removed otherwise. Numbers have
-/// full precision.
+/// Numbers have full precision.
 class LineWriter : public GroupWriter {
  public:
   explicit LineWriter(const std::string& path);
-  ~LineWriter() override;
   void put(const RawGroup& group) override;
   void finish() override;
 

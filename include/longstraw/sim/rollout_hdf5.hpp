@@ -43,8 +43,7 @@ class RolloutHdf5Reader : public GroupReader {
   int64_t next_ = 0;
 };
 
-/// Writes path.tmp, which becomes `path` when it is finished and is removed otherwise. Takes groups
-/// that `parse_group` finds no fault with.
+/// Takes groups that `parse_group` finds no fault with.
 class RolloutHdf5Writer : public GroupWriter {
  public:
   explicit RolloutHdf5Writer(const std::string& path);
@@ -55,7 +54,7 @@ class RolloutHdf5Writer : public GroupWriter {
  private:
   struct Columns;
   std::string path_;
-  std::unique_ptr<Columns> columns_;  // until it is finished
+  std::unique_ptr<Columns> columns_;
 };
 
 }  // namespace longstraw
