@@ -5,6 +5,7 @@
 #include "longstraw/io/hdf5.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 namespace longstraw {
