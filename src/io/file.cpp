@@ -123,14 +123,19 @@ void take_room(const std::string& path, int64_t bytes) {
   const int descriptor = opened(path, O_WRONLY | O_CREAT, "cannot create");
   const int result = ::fallocate(descriptor, 0, 0, std::max<int64_t>(bytes, 1));
   const int reason = result == 0 ? 0 : errno;
+  struct stat facts {};
+  const int64_t held = ::fstat(descriptor, &facts) == 0 ? facts.st_blocks * 512 : 0;
   ::close(descriptor);
+  if (reason == 0) return;
   std::error_code failed;
   const auto space = std::filesystem::space(std::filesystem::path(path).parent_path(), failed);
   const auto free = failed ? uintmax_t{0} : space.available;
-  // Some file systems cannot tell (EOPNOTSUPP).
+  const auto needed = static_cast<uintmax_t>(std::max<int64_t>(0, bytes - held));
   const bool full = reason == ENOSPC || reason == EDQUOT;
-  if (full || (reason != 0 && !failed && free < static_cast<uintmax_t>(bytes)))
-    throw Error(str("no room for {}: {} bytes are needed, {} are free{}", path, bytes, free,
+  // Some file systems cannot take room (EOPNOTSUPP), and some cannot tell what they have.
+  const bool known = !failed && space.capacity > 0;
+  if (full || (known && free < needed))
+    throw Error(str("no room for {}: {} bytes are needed, {} are free{}", path, needed, free,
                     reason == EDQUOT ? ", and a quota sets less" : ""));
 }
 

@@ -119,12 +119,11 @@ std::string name_of(hid_t file) {
 std::string lack_of_room(hid_t file) {
   unsigned intent = H5F_ACC_RDONLY;
   hsize_t bytes = 0;
-  const Properties access(H5Fget_access_plist(file), "access properties");
-  if (H5Pget_driver(access) != H5FD_SEC2 || H5Fget_intent(file, &intent) < 0 ||
-      intent == H5F_ACC_RDONLY || H5Fget_filesize(file, &bytes) < 0)
-    return {};
   try {
-    take_room(name_of(file), static_cast<int64_t>(bytes));
+    const Properties access(H5Fget_access_plist(file), "access properties");
+    if (H5Pget_driver(access) == H5FD_SEC2 && H5Fget_intent(file, &intent) >= 0 &&
+        intent != H5F_ACC_RDONLY && H5Fget_filesize(file, &bytes) >= 0)
+      take_room(name_of(file), static_cast<int64_t>(bytes));
   } catch (const Error& error) {
     return error.what();
   }

@@ -44,7 +44,8 @@ void check_regular(const std::string& path);
 /// Refuses a folder in which no file can be made, by making one and removing it again.
 void check_writable(const std::string& folder);
 /// Takes room on the disk for the first `bytes` bytes of the file at `path`, which is made if it is
-/// not there; refuses, naming bytes needed and free, when there is none.
+/// not there; refuses, naming bytes still needed and free, when there is none. Where the file
+/// system takes none, it goes by what is free; where that is unknown too, nothing is refused.
 void take_room(const std::string& path, int64_t bytes);
 /// Puts what `write` writes to the path it is given, path.tmp, on the disk and then at `path`, so
 /// that nobody sees half of it; nothing is left when that fails.
