@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double longest_wait = 120;
+constexpr double longest_wait = 120, longest_end = 10;
 
 void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
@@ -62,6 +62,11 @@ Live::~Live() {
   if (over()) return;
   for (int rank = 0; process(rank) != 0; ++rank) send(rank, SIGKILL);
   ::kill(launcher_, SIGTERM);
+  // It may be hung itself.
+  const auto start = std::chrono::steady_clock::now();
+  while (!over() && seconds_since(start) < longest_end) nap();
+  if (over()) return;
+  ::kill(launcher_, SIGKILL);
   ::waitpid(launcher_, nullptr, 0);
 }
 
