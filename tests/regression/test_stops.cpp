@@ -17,6 +17,8 @@ namespace longstraw::program {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -206,11 +208,13 @@ TEST_F(Stops, HungRankIsFoundByTheWatchdog) {
   EXPECT_LT(outcome.seconds, soon);
   ASSERT_EQ(outcome.errors().size(), 1u) << outcome.all();
   EXPECT_THAT(outcome.errors()[0], HasSubstr("run.watchdog_seconds = 2"));
-  EXPECT_THAT(outcome.all(), HasSubstr("ranks 0, 2: step "));
+  // One of the two may have come further than the other.
+  EXPECT_THAT(outcome.all(), AnyOf(HasSubstr("ranks 0, 2: step "),
+                                   AllOf(HasSubstr("rank 0: step "), HasSubstr("rank 2: step "))));
   EXPECT_THAT(outcome.all(), HasSubstr("rank 1: no sign"));
   EXPECT_THAT(outcome.all(), HasSubstr("likely hung: rank 1"));
   for (const char* rank : {"rank-0", "rank-2"})
-    EXPECT_THAT(read_file(place / "out/watchdog/" + rank), HasSubstr("step 2/"));
+    EXPECT_THAT(read_file(place / "out/watchdog/" + rank), HasSubstr("/10000, "));
 }
 
 TEST_F(Stops, SecondJobInTheFolderIsRefusedAndTheFirstGoesOn) {
