@@ -1,13 +1,11 @@
 #include "longstraw/sim/rollout_hdf5.hpp"
 
 #include "longstraw/core/json_check.hpp"
-#include "longstraw/io/file.hpp"
 #include "longstraw/io/lists.hpp"
 #include "longstraw/policy/non_numbers.hpp"
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 namespace longstraw {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 
-#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -173,15 +172,6 @@ float* Safetensors::values(const std::string& tensor) {
   if (header.at(tensor).at("dtype") != "F32") throw std::runtime_error(tensor + " is no float32");
   return reinterpret_cast<float*>(data.data() +
                                   header.at(tensor).at("data_offsets").at(0).get<size_t>());
-}
-
-SmallDisk::SmallDisk(const std::string& path, const std::string& size) : path_(path) {
-  fs::create_directories(path);
-  mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-}
-
-SmallDisk::~SmallDisk() {
-  if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
 }
 
 std::vector<int> random_ids(int count, int vocab, unsigned seed) {

@@ -90,21 +90,6 @@ struct Safetensors {
   float* values(const std::string& tensor);
 };
 
-/// A small file system of its own at `path`, of a size such as 4m; not mounted where that is not
-/// allowed.
-class SmallDisk {
- public:
-  SmallDisk(const std::string& path, const std::string& size);
-  ~SmallDisk();
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-
- private:
-  std::string path_;
-  bool mounted_;
-};
-
 // ---- rollouts
 
 /// Token ids below `vocab` that depend on `seed` only.

@@ -1,6 +1,7 @@
 // Rollouts in HDF5 as a user meets them: converted, looked at, scored, run.
 #include "longstraw/io/flat.hpp"
 #include "regression/program.hpp"
+#include "support/mounted.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 namespace longstraw::program {
 namespace {
 
+using support::Mounted;
+using support::small_disk;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -97,8 +100,8 @@ TEST_F(Convert, AFullDiskLeavesNothingBehind) {
   const auto whole = static_cast<int64_t>(std::filesystem::file_size(place / "long.h5")) / 1024;
   int refused = 0;
   for (int64_t size = 8; size <= whole + 8; size += size < whole - 24 ? 64 : 4) {
-    const SmallDisk disk(place / "small", str("{}k", size));
-    if (!disk.mounted()) GTEST_SKIP() << "mounting is not allowed here";
+    const Mounted disk(place / "small", small_disk(str("{}k", size)));
+    if (!disk) GTEST_SKIP() << "mounting is not allowed here";
     const Outcome outcome = place.run(0, "convert long.jsonl -o small/long.h5");
     if (outcome.status == 0) continue;
     ++refused;

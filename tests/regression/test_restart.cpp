@@ -2,6 +2,7 @@
 // history says (trials 24, 28, 29, 35, 52).
 #include "longstraw/io/dump_folder.hpp"
 #include "regression/program.hpp"
+#include "support/mounted.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,8 @@ namespace longstraw::program {
 namespace {
 
 namespace fs = std::filesystem;
+using support::Mounted;
+using support::small_disk;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -304,8 +307,8 @@ TEST_F(Restart, AFullDiskCostsNothingButTheDump) {
   for (const auto& entry : fs::directory_iterator(place / "out/dumps"))
     if (!entry.is_symlink()) used += static_cast<int64_t>(entry.file_size()) + 8192;
   fs::rename(place / "out/dumps", place / "kept");
-  const SmallDisk disk(place / "out/dumps", str("{}k", (used + size / 2) / 1024));
-  if (!disk.mounted()) GTEST_SKIP() << "mounting is not allowed here";
+  const Mounted disk(place / "out/dumps", small_disk(str("{}k", (used + size / 2) / 1024)));
+  if (!disk) GTEST_SKIP() << "mounting is not allowed here";
   fs::copy(place / "kept", place / "out/dumps",
            fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const Outcome life = place.succeed(2, "run -i deck.ini -d out -r auto dump.every_ticks=4");
@@ -332,8 +335,8 @@ TEST_F(Restart, AFullDiskCostsNothingButTheDump) {
 // HDF5 itself must never meet a full disk: it would crash at the program's end.
 TEST_F(Restart, DumpsUntilTheDiskIsFullAreFollowedByWarningsOnly) {
   for (const char* size : {"3000k", "4m"}) {
-    const SmallDisk disk(place / size, size);
-    if (!disk.mounted()) GTEST_SKIP() << "mounting is not allowed here";
+    const Mounted disk(place / size, small_disk(size));
+    if (!disk) GTEST_SKIP() << "mounting is not allowed here";
     const Outcome run =
         place.succeed(2, str("run -i deck.ini -d {}/run dump.every_ticks=1 dump.keep=1000", size));
     EXPECT_THAT(run.all(), HasSubstr("no dump: no room for "));

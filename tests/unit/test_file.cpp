@@ -1,43 +1,24 @@
 #include "longstraw/io/file.hpp"
 #include "support/errors.hpp"
+#include "support/mounted.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <string>
 
 namespace longstraw {
 namespace {
 
+using support::Mounted;
 using support::put;
 using support::refusal_of;
+using support::small_disk;
 using support::TemporaryFolder;
 using testing::HasSubstr;
 
 constexpr int64_t KiB = 1024;
-
-// A file system of 4 MiB of its own, mounted by a command that ends in its place.
-class Mounted {
- public:
-  explicit Mounted(const std::string& command)
-      : there_(::geteuid() == 0 && run(command + " " + path()) == 0) {}
-  ~Mounted() {
-    if (there_) run("umount " + path());
-  }
-  Mounted(const Mounted&) = delete;
-  Mounted& operator=(const Mounted&) = delete;
-  explicit operator bool() const { return there_; }
-  std::string path() const { return folder_.path(); }
-
- private:
-  static int run(const std::string& command) { return std::system((command + " 2>&1").c_str()); }
-  TemporaryFolder folder_;
-  bool there_;
-};
 
 void expect_what_is_held_is_not_needed_again(const Mounted& disk) {
   if (!disk) GTEST_SKIP() << "mounting is not allowed here";
@@ -49,21 +30,23 @@ void expect_what_is_held_is_not_needed_again(const Mounted& disk) {
 }
 
 TEST(TakeRoom, WhereTheSystemTakesIt) {
-  expect_what_is_held_is_not_needed_again(Mounted("mount -t tmpfs -o size=4m none"));
+  const TemporaryFolder folder;
+  expect_what_is_held_is_not_needed_again(Mounted(folder / "mounted", small_disk("4m")));
 }
 
 // ext2 can not.
 TEST(TakeRoom, WhereItOnlyTellsWhatIsFree) {
-  const TemporaryFolder image;
-  const std::string file = image / "disk";
+  const TemporaryFolder folder;
+  const std::string file = folder / "disk";
   put(file, std::string(4096 * KiB, '\0'));
-  expect_what_is_held_is_not_needed_again(
-      Mounted("mkfs.ext2 -q -m 0 " + file + " && mount -t ext2 -o loop " + file));
+  expect_what_is_held_is_not_needed_again(Mounted(
+      folder / "mounted", "mkfs.ext2 -q -m 0 " + file + " && mount -t ext2 -o loop " + file));
 }
 
 // ramfs has no bounds.
 TEST(TakeRoom, WhereItDoesNotEvenTell) {
-  const Mounted disk("mount -t ramfs none");
+  const TemporaryFolder folder;
+  const Mounted disk(folder / "mounted", "mount -t ramfs none");
   if (!disk) GTEST_SKIP() << "mounting is not allowed here";
   take_room(disk.path() + "/file", int64_t{1} << 60);
 }

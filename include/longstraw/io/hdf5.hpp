@@ -41,8 +41,8 @@ class Handle {
   hid_t id_ = H5I_INVALID_HID;
 };
 
-/// As H5Fclose, and frees the handle also where what HDF5 still holds of the file cannot be written
-/// (a full disk); that is then a failure and is lost.
+/// As H5Fclose, having taken room on the disk for all of a file that one rank writes. Frees the
+/// handle also where there is none; that is then a failure, and what HDF5 still holds is lost.
 herr_t close_file(hid_t file);
 
 using File = Handle<close_file>;
