@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <optional>
 #include <span>
 
 namespace longstraw {
@@ -24,8 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int64_t part_elements = int64_t{1} << 22;
-constexpr int64_t copy_part = int64_t{16} << 20;
+constexpr int64_t part_elements = int64_t{1} << 21;
+constexpr int64_t copy_part = int64_t{8} << 20;
+constexpr const char* config_file = "config.json";
+// Its name while the weights are not complete: without a configuration nobody loads them.
+constexpr const char* unready_config = "config.json.tmp";
 // Weights in other formats, which would no longer match what we write.
 constexpr std::array weight_suffixes = {".safetensors", ".bin",     ".pt",   ".pth",  ".ckpt",
                                         ".h5",          ".msgpack", ".gguf", ".onnx", ".tmp"};
@@ -44,19 +46,22 @@ std::string without_slash(const std::string& path) {
   return (normal.has_filename() ? normal : normal.parent_path()).string();
 }
 
-void copy_bytes(DiskFile& to, const DiskFile& from, int64_t offset, int64_t bytes) {
-  std::vector<std::byte> buffer(std::min(bytes, copy_part));
-  for (int64_t done = 0; done < bytes; done += copy_part) {
-    const int64_t part = std::min(copy_part, bytes - done);
-    from.read(buffer.data(), part, offset + done);
-    to.write(buffer.data(), part);
-  }
+// act(part) for the parts of `all` that are moved at a time.
+template <class Act>
+void for_each_part(Range all, int64_t part, const Act& act) {
+  for (int64_t begin = all.begin; begin < all.end; begin += part)
+    act(Range{begin, std::min(begin + part, all.end)});
 }
 
 void copy_file(const std::string& from, const std::string& to) {
   const auto source = DiskFile::open(from);
   auto copy = DiskFile::create(to);
-  copy_bytes(copy, source, 0, source.size());
+  std::vector<std::byte> buffer;
+  for_each_part({0, source.size()}, copy_part, [&](Range part) {
+    buffer.resize(part.size());
+    source.read(buffer.data(), part.size(), part.begin);
+    copy.write(buffer.data(), part.size());
+  });
   copy.sync();
 }
 
@@ -105,6 +110,7 @@ void prepare(const std::string& out, const std::string& temporary, const Checkpo
     require(room >= needed, "not enough room for weights in {} ({} bytes needed, {} free)", out,
             needed, room);
     copy_companions(source.folder(), temporary);
+    fs::rename(temporary + "/" + config_file, temporary + "/" + unready_config);
   });
 }
 
@@ -145,99 +151,177 @@ int64_t narrow(const std::string& type, std::span<const T> values, std::vector<s
               [](uint16_t bits) { return (bits & 0x7fff) == 0x7c00; });
 }
 
-// One shard under way on rank 0; the other ranks hold none.
-struct Shard {
-  DiskFile from, to;
-};
+using Tensors = std::map<std::string, StoredTensor>;
 
-int64_t stored_bytes(const StoredTensor& tensor, const std::string& type) {
-  return type == tensor.type ? tensor.bytes : tensor.elements() * (type == "F64" ? 8 : 4);
+// The tensors of `source` in the types that they will be stored in.
+Tensors in_new_types(const Checkpoint& source, const WriteType& type, const NewValues& values) {
+  Tensors tensors = source.tensors();
+  if (type.stored_as == StoredAs::source) return tensors;
+  for (auto& [name, tensor] : tensors) {
+    if (!values.mine(name)) continue;
+    tensor.type = type.computed == DType::float64 ? "F64" : "F32";
+    tensor.bytes = tensor.elements() * size_of(type.computed);
+  }
+  return tensors;
 }
 
-class TensorWriter {
- public:
-  TensorWriter(const Grid& grid, const Tensor& values, const WriteType& type,
-               const Provide& provide)
-      : grid_(grid), values_(values), type_(type), provide_(provide) {}
+// Names of the tensors of a file in the order of their places.
+std::vector<std::string> order_in(const Checkpoint& source, int file) {
+  std::vector<std::pair<int64_t, std::string>> places;
+  for (const auto& [name, tensor] : source.tensors())
+    if (tensor.file == file) places.emplace_back(tensor.offset, name);
+  std::sort(places.begin(), places.end());
+  std::vector<std::string> order;
+  for (const auto& [offset, name] : places) order.push_back(name);
+  return order;
+}
 
-  /// The type that the tensor will be stored in.
-  std::string stored_type(const std::string& name, const StoredTensor& tensor) const {
-    if (type_.stored_as == StoredAs::source || !provide_(name, {0, 0}, values_.rows(0, 0)))
-      return tensor.type;
-    return type_.computed == DType::float64 ? "F64" : "F32";
-  }
+// The start of a file of tensors up to their values.
+std::string header_of(const std::string& path) {
+  std::string header(safetensors_data_begin(path), ' ');
+  DiskFile::open(path).read(header.data(), std::ssize(header), 0);
+  return header;
+}
 
-  /// Bytes of all tensors as they will be stored.
-  int64_t bytes(const Checkpoint& source) const {
-    int64_t bytes = 0;
-    for (const auto& [name, tensor] : source.tensors())
-      bytes += stored_bytes(tensor, stored_type(name, tensor));
-    return bytes;
-  }
-
-  void write(const std::string& name, const StoredTensor& tensor, std::optional<Shard>& shard) {
-    const int64_t elements = tensor.elements();
-    bool trained = true;
-    int64_t overflows = 0;
-    const std::string stored = stored_type(name, tensor);
-    for (int64_t begin = 0; begin < elements && trained; begin += part_elements) {
-      const Range part{begin, std::min(begin + part_elements, elements)};
-      const Tensor values = values_.rows(0, part.size());
-      trained = provide_(name, part, values);
-      if (trained)
-        agree(grid_, [&] {
-          if (shard) overflows += put(stored, values, shard->to);
-        });
-    }
-    if (!trained)
-      agree(grid_, [&] {
-        if (shard) copy_bytes(shard->to, shard->from, tensor.offset, tensor.bytes);
-      });
-    if (overflows > 0)
-      log(Level::warning, "{} values of {} became infinite in its type {}", overflows, name,
-          stored);
-  }
-
- private:
-  int64_t put(const std::string& type, const Tensor& values, DiskFile& to) {
-    const int64_t overflows = dispatch(values.type(), [&]<class T>(T) {
-      return narrow(type, std::span<const T>(values.data<T>(), values.size()), raw_);
-    });
-    to.write(raw_.data(), std::ssize(raw_));
-    return overflows;
-  }
-
-  const Grid& grid_;
-  const Tensor& values_;
-  const WriteType type_;
-  const Provide& provide_;
-  std::vector<std::byte> raw_;
-};
-
-// The header of a file with tensors in `order`, with its length, as it stands in the file `from`
-// but for types and places.
-std::string header_with(const std::string& from, const Checkpoint& source,
-                        const std::vector<std::string>& order,
-                        const std::map<std::string, std::string>& types) {
-  const int64_t length = safetensors_data_begin(from) - 8;
-  std::string text(length, ' ');
-  DiskFile::open(from).read(text.data(), length, 8);
-  auto header = parse_json<ordered_json>(text, from + ": header");
-  int64_t at = 0;
+// The header of the file `from` with other types and places, those of `tensors`, which count from
+// the first value.
+std::string header_with(const std::string& from, const std::vector<std::string>& order,
+                        const Tensors& tensors) {
+  auto header = parse_json<ordered_json>(header_of(from).substr(8), from + ": header");
   for (const auto& name : order) {
-    const StoredTensor& tensor = source.at(name);
-    const std::string& type = types.at(name);
-    const int64_t bytes = stored_bytes(tensor, type);
-    header[name]["dtype"] = type;
-    header[name]["data_offsets"] = {at, at + bytes};
-    at += bytes;
+    const StoredTensor& tensor = tensors.at(name);
+    header[name]["dtype"] = tensor.type;
+    header[name]["data_offsets"] = {tensor.offset, tensor.offset + tensor.bytes};
   }
-  text = json_text(header);
+  std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const auto size = static_cast<uint64_t>(text.size());
   std::string bytes(sizeof size, '\0');
   std::memcpy(bytes.data(), &size, sizeof size);
   return bytes + text;
+}
+
+// A file of its final size that holds but its header.
+void make_file(const std::string& path, const std::string& header, int64_t bytes) {
+  DiskFile::create(path).write(header);
+  take_room(path, bytes);
+  checked("cannot give " + path + " its size", [&] { fs::resize_file(path, bytes); });
+}
+
+// Makes the files on rank 0, and gives `tensors` their places in them on all.
+void lay_out(const std::string& folder, const Checkpoint& source, const Grid& grid,
+             Tensors& tensors) {
+  for (int file = 0; file < std::ssize(source.files()); ++file) {
+    const auto order = order_in(source, file);
+    const bool same = std::all_of(order.begin(), order.end(), [&](const auto& name) {
+      return tensors.at(name).type == source.at(name).type;
+    });
+    int64_t bytes = 0;
+    for (const auto& name : order) {
+      if (!same) tensors.at(name).offset = bytes;
+      bytes += tensors.at(name).bytes;
+    }
+    int64_t begin = 0;
+    agree(grid, [&] {
+      if (grid.rank() != 0) return;
+      const std::string& name = source.files()[file];
+      const std::string from = source.folder() + "/" + name;
+      const std::string header = same ? header_of(from) : header_with(from, order, tensors);
+      begin = std::ssize(header);
+      make_file(folder + "/" + name, header, begin + bytes);
+    });
+    grid.broadcast(&begin, sizeof begin, 0);
+    if (!same)
+      for (const auto& name : order) tensors.at(name).offset += begin;
+  }
+}
+
+// Elements of a tensor that one rank gave, or all of them.
+struct Given {
+  uint64_t elements = 0;
+  uint64_t overflows = 0;  // of them: finite values that became infinite
+};
+
+// Writes what this rank gives into files that are laid out. Exchanges nothing.
+class Filling {
+ public:
+  Filling(const Checkpoint& source, const Tensors& tensors, const NewValues& values,
+          const Tensor& buffer, const Grid& grid)
+      : source_(source), tensors_(tensors), values_(values), buffer_(buffer), grid_(grid) {}
+
+  void fill(const std::string& folder) {
+    for (int file = 0; file < std::ssize(source_.files()); ++file) {
+      const std::string& name = source_.files()[file];
+      const auto from = DiskFile::open(source_.folder() + "/" + name);
+      auto to = DiskFile::change(folder + "/" + name);
+      for (const auto& [tensor, place] : tensors_) {
+        if (place.file != file) continue;
+        if (const auto own = values_.mine(tensor))
+          give(tensor, *own, to);
+        else
+          copy_share(source_.at(tensor), place, from, to);
+      }
+      to.sync();
+    }
+  }
+
+  /// Of the tensors with new values.
+  const std::map<std::string, Given>& given() const { return given_; }
+
+ private:
+  void give(const std::string& name, Range own, DiskFile& to) {
+    const StoredTensor& place = tensors_.at(name);
+    Given& given = given_[name];
+    for_each_part(own, part_elements, [&](Range part) {
+      const Tensor values = buffer_.rows(0, part.size());
+      values_.read(name, part, values);
+      given.overflows += dispatch(values.type(), [&]<class T>(T) {
+        return narrow(place.type, std::span<const T>(values.data<T>(), values.size()), raw_);
+      });
+      given.elements += part.size();
+      const int64_t width = std::ssize(raw_) / part.size();
+      to.write(raw_.data(), std::ssize(raw_), place.offset + part.begin * width);
+      grid_.activity().beat();
+    });
+  }
+
+  void copy_share(const StoredTensor& tensor, const StoredTensor& place, const DiskFile& from,
+                  DiskFile& to) {
+    for_each_part(grid_.mine(tensor.bytes), copy_part, [&](Range part) {
+      raw_.resize(part.size());
+      from.read(raw_.data(), part.size(), tensor.offset + part.begin);
+      to.write(raw_.data(), part.size(), place.offset + part.begin);
+      grid_.activity().beat();
+    });
+  }
+
+  const Checkpoint& source_;
+  const Tensors& tensors_;
+  const NewValues& values_;
+  const Tensor& buffer_;
+  const Grid& grid_;
+  std::map<std::string, Given> given_;
+  std::vector<std::byte> raw_;
+};
+
+// What the ranks gave must make up the tensors. Collective.
+void check_given(const std::map<std::string, Given>& given, const Tensors& tensors,
+                 const Grid& grid) {
+  std::vector<uint64_t> counts;
+  for (const auto& [name, of] : given) counts.insert(counts.end(), {of.elements, of.overflows});
+  grid.sum(counts);
+  size_t at = 0;
+  for (const auto& [name, of] : given) {
+    const StoredTensor& tensor = tensors.at(name);
+    const uint64_t elements = counts[at++], overflows = counts[at++];
+    if (static_cast<int64_t>(elements) != tensor.elements())
+      throw Error(
+          str("ranks gave {} of the {} new values of {}", elements, tensor.elements(), name), 1,
+          true);
+    if (overflows > 0)
+      log(Level::warning, "{} values of {} became infinite in its type {}", overflows, name,
+          tensor.type);
+  }
 }
 
 void change_json(const std::string& path, const std::function<void(ordered_json&)>& change) {
@@ -248,8 +332,10 @@ void change_json(const std::string& path, const std::function<void(ordered_json&
 }
 
 // Readers of a checkpoint take the type from its configuration, whatever its tensors are.
-void tell_types(const std::string& folder, DType type, int64_t bytes) {
-  change_json(folder + "/config.json", [&](ordered_json& config) {
+void tell_types(const std::string& folder, DType type, const Tensors& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.bytes;
+  change_json(folder + "/" + unready_config, [&](ordered_json& config) {
     for (auto* part : {&config, config.contains("text_config") ? &config["text_config"] : nullptr})
       for (const char* key : {"dtype", "torch_dtype"})
         if (part != nullptr && part->contains(key)) (*part)[key] = name_of(type);
@@ -260,57 +346,34 @@ void tell_types(const std::string& folder, DType type, int64_t bytes) {
   });
 }
 
-void write_shard(const std::string& temporary, const Checkpoint& source, int file, const Grid& grid,
-                 TensorWriter& writer) {
-  std::vector<std::pair<int64_t, std::string>> places;
-  for (const auto& [name, tensor] : source.tensors())
-    if (tensor.file == file) places.emplace_back(tensor.offset, name);
-  std::sort(places.begin(), places.end());
-  std::vector<std::string> order;
-  std::map<std::string, std::string> types;
-  bool same = true;
-  for (const auto& [offset, name] : places) {
-    order.push_back(name);
-    types[name] = writer.stored_type(name, source.at(name));
-    same = same && types[name] == source.at(name).type;
-  }
-  const std::string name = source.files()[file], from = source.folder() + "/" + name;
-  std::optional<Shard> shard;
-  agree(grid, [&] {
-    if (grid.rank() != 0) return;
-    shard.emplace(Shard{DiskFile::open(from), DiskFile::create(temporary + "/" + name)});
-    if (same)
-      copy_bytes(shard->to, shard->from, 0, safetensors_data_begin(from));
-    else
-      shard->to.write(header_with(from, source, order, types));
-  });
-  for (const auto& tensor : order) writer.write(tensor, source.at(tensor), shard);
-  agree(grid, [&] {
-    if (shard) shard->to.sync();
-  });
+// What makes the folder a checkpoint, and puts it into its place.
+void finish(const std::string& temporary, const std::string& out, const WriteType& type,
+            const Tensors& tensors) {
+  if (type.stored_as == StoredAs::computed) tell_types(temporary, type.computed, tensors);
+  move_into_place(temporary + "/" + unready_config, temporary + "/" + config_file);
+  replace_folder(temporary, out);
 }
 
 }  // namespace
 
 void write_checkpoint(const std::string& folder, const Checkpoint& source, const Grid& grid,
-                      Ledger& ledger, WriteType type, const Provide& provide) {
+                      Ledger& ledger, WriteType type, const NewValues& values) {
   const std::string out = without_slash(folder), temporary = out + ".tmp";
   int64_t largest = 0;
   for (const auto& [name, tensor] : source.tensors())
     largest = std::max(largest, tensor.elements());
-  const Field values(ledger, "scratch", type.computed, {std::min(largest, part_elements)});
-  TensorWriter writer(grid, values, type, provide);
+  const Field buffer(ledger, "scratch", type.computed, {std::min(largest, part_elements)});
+  Tensors tensors = in_new_types(source, type, values);
+  Filling filling(source, tensors, values, buffer, grid);
   try {
     agree(grid, [&] {
       if (grid.rank() == 0) prepare(out, temporary, source, type);
     });
-    for (int file = 0; file < std::ssize(source.files()); ++file)
-      write_shard(temporary, source, file, grid, writer);
-    const int64_t bytes = writer.bytes(source);
+    lay_out(temporary, source, grid, tensors);
+    agree(grid, [&] { filling.fill(temporary); });
+    check_given(filling.given(), tensors, grid);
     agree(grid, [&] {
-      if (grid.rank() != 0) return;
-      if (type.stored_as == StoredAs::computed) tell_types(temporary, type.computed, bytes);
-      replace_folder(temporary, out);
+      if (grid.rank() == 0) finish(temporary, out, type, tensors);
     });
   } catch (const Error&) {
     std::error_code ignored;

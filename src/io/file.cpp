@@ -56,6 +56,10 @@ DiskFile DiskFile::append(const std::string& path) {
   return {opened(path, O_WRONLY | O_CREAT | O_APPEND, "cannot append to"), path};
 }
 
+DiskFile DiskFile::change(const std::string& path) {
+  return {opened(path, O_WRONLY, "cannot write to"), path};
+}
+
 int64_t DiskFile::size() const {
   struct stat facts {};
   if (::fstat(descriptor_, &facts) != 0) fail("cannot tell the size of", path_);
@@ -81,6 +85,16 @@ void DiskFile::write(const void* from, int64_t bytes) {
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail("cannot write", path_);
     at += put, bytes -= put;
+  }
+}
+
+void DiskFile::write(const void* from, int64_t bytes, int64_t offset) {
+  const auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const auto put = ::pwrite(descriptor_, at, std::min(bytes, largest_transfer), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("cannot write", path_);
+    at += put, bytes -= put, offset += put;
   }
 }
 

@@ -224,7 +224,6 @@ void Run::write_gradient(const RunFolder& folder, int64_t step) {
                   [&](const std::string& name, Range elements, const Tensor& values) {
                     const int64_t at = offsets.at(name);
                     gradient_.gather(grid_, values, {at + elements.begin, at + elements.end});
-                    return true;
                   });
 }
 

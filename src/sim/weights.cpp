@@ -73,21 +73,27 @@ void save_weights(const std::string& out, const Checkpoint& source, const Traine
                   const Grid& grid, Ledger& ledger) {
   const auto& [model, parameters, stored_as] = weights;
   const Tensor& flat = parameters.weights();
-  std::map<std::string, const Parameter*, std::less<>> by_name;
+  std::map<std::string, const Parameter*> by_name;
   for (const Parameter& p : parameters.list().all()) by_name[p.name] = &p;
   // A tied head that the file stores all the same follows the embedding.
   const Parameter& embedding = parameters.list()[model.decoder.embedding()];
   if (model.config.tied_embeddings && source.contains("lm_head.weight") &&
       source.at("lm_head.weight").shape == embedding.shape)
     by_name["lm_head.weight"] = &embedding;
-  write_checkpoint(out, source, grid, ledger, {flat.type(), stored_as},
-                   [&](const std::string& name, Range elements, const Tensor& values) {
-                     const auto found = by_name.find(name);
-                     if (found == by_name.end()) return false;
-                     const int64_t at = found->second->offset + elements.begin;
-                     copy(values, flat.rows(at, at + elements.size()));
-                     return true;
-                   });
+  const Range held = grid.mine(parameters.list().size());
+  const NewValues values{.mine = [&](const std::string& name) -> std::optional<Range> {
+                           const auto found = by_name.find(name);
+                           if (found == by_name.end()) return std::nullopt;
+                           const Parameter& p = *found->second;
+                           return Range{std::clamp(held.begin - p.offset, int64_t{0}, p.size),
+                                        std::clamp(held.end - p.offset, int64_t{0}, p.size)};
+                         },
+                         .read =
+                             [&](const std::string& name, Range elements, const Tensor& into) {
+                               const int64_t at = by_name.at(name)->offset + elements.begin;
+                               copy(into, flat.rows(at, at + elements.size()));
+                             }};
+  write_checkpoint(out, source, grid, ledger, {flat.type(), stored_as}, values);
 }
 
 void write_origin(const WeightsOrigin& o, const Grid& grid) {

@@ -1,68 +1,23 @@
 #include "longstraw/io/checkpoint.hpp"
 
-#include "longstraw/core/field.hpp"
-#include "longstraw/io/number_formats.hpp"
+#include "mpi/checkpoint_folder.hpp"
 #include "reference/golden.hpp"
-#include "support/errors.hpp"
 #include "support/safetensors_file.hpp"
-#include "support/temporary_folder.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <sys/resource.h>
-
-#include <cmath>
-#include <csignal>
-#include <filesystem>
 #include <random>
 
 namespace longstraw {
 namespace {
 
 namespace fs = std::filesystem;
+using support::CheckpointFolder;
 using support::expect_parts;
 using support::get;
 using support::put;
 using support::refusal_of;
 using support::SafetensorsFile;
-using support::TemporaryFolder;
-
-class CheckpointFolder : public testing::Test {
- protected:
-  // Opens what `make` puts into an empty folder beside a config.json.
-  template <class Make>
-  support::Refusal refusal(Make&& make) {
-    folder_.prepare([&] {
-      fs::remove_all(model_);
-      fs::create_directory(model_);
-      put(model_ + "/config.json", "{}");
-      make();
-    });
-    const auto found = refusal_of([&] { Checkpoint::open(model_, grid_); });
-    EXPECT_TRUE(found.message.empty() || found.everywhere);
-    return found;
-  }
-  // A copy of the golden case with two shards and an index, to be damaged.
-  template <class Damage>
-  support::Refusal damaged(Damage&& damage) {
-    return refusal([&] {
-      fs::copy(reference::Golden("hybrid_tied_bf16").model(), model_,
-               fs::copy_options::overwrite_existing | fs::copy_options::recursive);
-      damage();
-    });
-  }
-  void write(const SafetensorsFile& file, const std::string& name = "model.safetensors") {
-    put(model_ + "/" + name, file.text());
-  }
-
-  Grid grid_ = Grid::world();
-  TemporaryFolder folder_;
-  std::string model_ = folder_ / "model";
-  const std::string first_ = "model-00001-of-00002.safetensors";
-  const std::string second_ = "model-00002-of-00002.safetensors";
-  const std::string index_ = "model.safetensors.index.json";
-};
 
 TEST_F(CheckpointFolder, IsKnownOnAllRanks) {
   const reference::Golden golden("hybrid_tied_bf16");
@@ -297,119 +252,6 @@ TEST_F(CheckpointFolder, WhatIsNoFileIsRefused) {
                {second_, "no regular file"});
 }
 
-// Trial 21 and rounding: values in full precision come out nearest even, the rest byte for byte.
-TEST_F(CheckpointFolder, WritesTheLayoutItRead) {
-  const std::vector<std::string> companions = {"tokenizer.json", "chat_template.jinja",
-                                               "additional_chat_templates/tool.jinja"};
-  ASSERT_EQ(damaged([&] {
-              fs::create_directories(model_ + "/additional_chat_templates");
-              fs::create_directories(model_ + "/onnx");
-              for (const auto& name : companions) put(model_ + "/" + name, "text of " + name);
-              for (const char* name : {"pytorch_model.bin", "onnx/model.onnx", ".gitattributes"})
-                put(model_ + "/" + name, "not wanted");
-            }).message,
-            "");
-  const auto source = Checkpoint::open(model_, grid_);
-  const auto value = [](int64_t i) { return 0.1 * static_cast<double>(i) - 3; };
-  const auto trained = [](const std::string& name) {
-    return name.find("language_model") != std::string::npos;
-  };
-  for (const DType type : {DType::float64, DType::float32}) {
-    Ledger ledger;
-    const Provide provide = [&](const std::string& name, Range part, const Tensor& values) {
-      if (!trained(name)) return false;
-      dispatch(type, [&]<class T>(T) {
-        for (int64_t i = part.begin; i < part.end; ++i)
-          values.data<T>()[i - part.begin] = static_cast<T>(value(i));
-      });
-      return true;
-    };
-    const std::string out = folder_ / "out";
-    write_checkpoint(out + "/", source, grid_, ledger, type, provide);
-    EXPECT_EQ(ledger.total().current, 0);
-    const auto written = Checkpoint::open(out, grid_);
-    EXPECT_EQ(written.files(), source.files());
-    for (const auto& file : source.files())
-      EXPECT_EQ(fs::file_size(out + "/" + file), fs::file_size(model_ + "/" + file));
-    for (const auto& [name, tensor] : source.tensors()) {
-      const auto& copy = written.at(name);
-      EXPECT_EQ(copy.type, tensor.type);
-      EXPECT_EQ(copy.offset, tensor.offset);
-      std::vector<double> before(tensor.elements()), after(tensor.elements());
-      source.read(name, {0, tensor.elements()},
-                  Tensor(before.data(), DType::float64, {tensor.elements()}));
-      written.read(name, {0, tensor.elements()},
-                   Tensor(after.data(), DType::float64, {tensor.elements()}));
-      for (int64_t i = 0; i < tensor.elements(); ++i) {
-        const double x = type == DType::float32 ? static_cast<float>(value(i)) : value(i);
-        const double rounded =
-            tensor.type == "BF16" ? from_bf16(to_bf16(x)) : static_cast<float>(x);
-        ASSERT_EQ(after[i], trained(name) ? rounded : before[i]) << name << " " << i;
-      }
-    }
-    for (const auto& name : companions) EXPECT_EQ(get(out + "/" + name), "text of " + name);
-    for (const std::string name : {"config.json", index_.c_str()})
-      EXPECT_EQ(get(out + "/" + name), get(model_ + "/" + name));
-    for (const char* name : {"pytorch_model.bin", "onnx", ".gitattributes"})
-      EXPECT_FALSE(fs::exists(out + "/" + name)) << name;
-    EXPECT_FALSE(fs::exists(out + ".tmp") || fs::exists(out + ".old"));
-    grid_.barrier();  // before the next round replaces what a slower rank still reads
-  }
-}
-
-// A disk that fills up, played by a limit on the size of files: the older weights stay.
-TEST_F(CheckpointFolder, AWriteThatBreaksOffSparesTheOlderWeights) {
-  ASSERT_EQ(damaged([] {}).message, "");
-  const auto source = Checkpoint::open(model_, grid_);
-  Ledger ledger;
-  const std::string out = folder_ / "out";
-  const auto write = [&] {
-    write_checkpoint(out, source, grid_, ledger, DType::float32,
-                     [](const std::string&, Range, const Tensor&) { return false; });
-  };
-  write();
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{.rlim_cur = 60'000, .rlim_max = before.rlim_max};
-  if (grid_.rank() == 0) ::setrlimit(RLIMIT_FSIZE, &small);
-  const auto refused = refusal_of(write);
-  if (grid_.rank() == 0) ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
-  grid_.barrier();
-  expect_parts(refused.message, {"cannot write", out + ".tmp/" + first_});
-  EXPECT_TRUE(refused.everywhere);
-  EXPECT_FALSE(fs::exists(out + ".tmp"));
-  for (const auto& file : source.files())
-    EXPECT_EQ(get(out + "/" + file), get(model_ + "/" + file));
-}
-
-// More elements than one part holds, in reading and in writing.
-TEST_F(CheckpointFolder, LargeTensorsGoInParts) {
-  constexpr int64_t count = (int64_t{1} << 22) + 3;
-  const auto value = [](int64_t i) { return static_cast<double>(i % 251) - 125; };
-  ASSERT_EQ(refusal([&] {
-              std::vector<double> values(count);
-              for (int64_t i = 0; i < count; ++i) values[i] = value(i);
-              write(SafetensorsFile().add("big", "BF16", {count}, values));
-            }).message,
-            "");
-  const auto source = Checkpoint::open(model_, grid_);
-  Ledger ledger;
-  std::vector<Range> asked;
-  write_checkpoint(folder_ / "out", source, grid_, ledger, DType::float32,
-                   [&](const std::string&, Range part, const Tensor& values) {
-                     asked.push_back(part);
-                     for (int64_t i = part.begin; i < part.end; ++i)
-                       values.data<float>()[i - part.begin] = static_cast<float>(2 * value(i));
-                     return true;
-                   });
-  EXPECT_EQ(asked, (std::vector<Range>{{0, count - 3}, {count - 3, count}}));
-  const Field values(ledger, "values", DType::float32, {count});
-  Checkpoint::open(folder_ / "out", grid_).read("big", {0, count}, values);
-  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(values.tensor().data<float>()[i], 2 * value(i));
-}
-
 // Offsets beyond 2^31 elements and 2^32 bytes, in a file that is mostly a hole.
 TEST_F(CheckpointFolder, OffsetsOfLargeFilesAreKept) {
   constexpr int64_t count = (int64_t{1} << 31) + 8;
@@ -431,42 +273,6 @@ TEST_F(CheckpointFolder, OffsetsOfLargeFilesAreKept) {
   checkpoint.read("big", {count - 10, count - 6}, Tensor(values, DType::float32, {4}));
   const float expected[] = {0, 0, 1, 2};
   for (int i = 0; i < 4; ++i) EXPECT_EQ(values[i], expected[i]);
-}
-
-TEST_F(CheckpointFolder, AnUntrainedCopyIsByteForByte) {
-  ASSERT_EQ(damaged([] {}).message, "");
-  const auto source = Checkpoint::open(model_, grid_);
-  Ledger ledger;
-  const std::string out = folder_ / "copy";
-  write_checkpoint(out, source, grid_, ledger, DType::float32,
-                   [](const std::string&, Range, const Tensor&) { return false; });
-  for (const auto& file : source.files())
-    EXPECT_EQ(get(out + "/" + file), get(model_ + "/" + file));
-}
-
-TEST_F(CheckpointFolder, FailedWritesLeaveNothingAndSpareTheSource) {
-  ASSERT_EQ(damaged([] {}).message, "");
-  const auto source = Checkpoint::open(model_, grid_);
-  Ledger ledger;
-  const Provide nothing = [](const std::string&, Range, const Tensor&) { return false; };
-  const auto write_to = [&](const std::string& out, const Provide& provide) {
-    const auto refused =
-        refusal_of([&] { write_checkpoint(out, source, grid_, ledger, DType::float32, provide); });
-    EXPECT_TRUE(refused.everywhere);
-    grid_.barrier();
-    EXPECT_FALSE(fs::exists(out + ".tmp"));
-    grid_.barrier();
-    return refused.message;
-  };
-  expect_parts(write_to(model_, nothing), {"over the checkpoint", model_});
-  folder_.prepare([&] { put(folder_ / "file", ""); });
-  expect_parts(write_to(folder_ / "file/out", nothing), {"cannot prepare", "file/out"});
-  EXPECT_EQ(get(model_ + "/" + first_),
-            get(reference::Golden("hybrid_tied_bf16").model() + "/" + first_));
-  // A shard that vanishes while it is being copied.
-  folder_.prepare([&] { fs::resize_file(model_ + "/" + second_, 40'000); });
-  expect_parts(write_to(folder_ / "out", nothing), {second_, "truncated"});
-  EXPECT_FALSE(fs::exists(folder_ / "out"));
 }
 
 }  // namespace

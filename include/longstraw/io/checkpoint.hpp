@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,11 +67,14 @@ constexpr const char* index_file = "model.safetensors.index.json";
 /// Bytes of a file of JSON that is read.
 constexpr int64_t largest_json = 256 << 20;
 
-/// Fills `values` with elements [begin, end) of tensor `name` and returns true, or returns false
-/// when it has no values for this tensor. Called on all ranks with the same arguments in the same
-/// order, so it may communicate; what counts is what it gives on rank 0. It must answer alike for
-/// all parts of a tensor and on all ranks.
-using Provide = std::function<bool(const std::string& name, Range elements, const Tensor& values)>;
+/// New values of tensors, each rank its own elements. Both are called by one rank on its own.
+struct NewValues {
+  /// Elements of tensor `name` that this rank gives: none where others give them all. Nothing: the
+  /// tensor has no new values, on any rank. The ranges of all ranks make up the tensor.
+  std::function<std::optional<Range>(const std::string& name)> mine;
+  /// Fills `values` with elements [begin, end) (flat, row-major) of those.
+  std::function<void(const std::string& name, Range elements, const Tensor& values)> read;
+};
 
 /// What type tensors with new values are stored in: that of the source, or the one they are
 /// computed in.
@@ -83,13 +87,15 @@ struct WriteType {
   StoredAs stored_as;
 };
 
-/// Writes a checkpoint like `source` to the folder `out`: same files, names and types. Tensors that
-/// `provide` has values for (asked for in the computed type, in parts) are rounded to nearest even
-/// to their stored type, the others and all other files of the folder (configuration, tokenizer,
-/// chat template, but no other weights) are copied byte for byte; where types have changed,
-/// configuration and index tell the new type and size. Written as `out`.tmp, flushed to
-/// disk and renamed; an older `out` is replaced. Collective over `grid`; rank 0 writes.
+/// Writes a checkpoint like `source` to the folder `out`: same files, names and types. Tensors with
+/// new values (asked for in the computed type, in parts) are rounded to nearest even to their
+/// stored type, the others and all other files of the folder (configuration, tokenizer, chat
+/// template, but no other weights) are copied byte for byte; where types have changed,
+/// configuration and index tell the new type and size. Rank 0 lays out the files in `out`.tmp and
+/// takes their room; all ranks fill them, each with its own elements and its share of what is
+/// copied; flushed to disk, the folder gets its config.json, without which it is no checkpoint, and
+/// is renamed. An older `out` is replaced. Collective over `grid`.
 void write_checkpoint(const std::string& out, const Checkpoint& source, const Grid& grid,
-                      Ledger& ledger, WriteType type, const Provide& provide);
+                      Ledger& ledger, WriteType type, const NewValues& values);
 
 }  // namespace longstraw

@@ -18,6 +18,7 @@ class DiskFile {
   static DiskFile open(const std::string& path);    // for reading
   static DiskFile create(const std::string& path);  // for writing; an older file is emptied
   static DiskFile append(const std::string& path);  // for writing at the end
+  static DiskFile change(const std::string& path);  // for writing into a file that is there
   DiskFile(DiskFile&& other) noexcept;
   DiskFile& operator=(DiskFile&& other) noexcept;
   ~DiskFile();
@@ -28,6 +29,8 @@ class DiskFile {
   /// Appends.
   void write(const void* from, int64_t bytes);
   void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }
+  /// From `offset`.
+  void write(const void* from, int64_t bytes, int64_t offset);
   /// Returns when everything written is on the disk.
   void sync();
 

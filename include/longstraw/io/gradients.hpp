@@ -1,7 +1,9 @@
 // The gradient of one step as a file to look at or to compare: gradient-STEP.h5.
 #pragma once
 
-#include "longstraw/io/checkpoint.hpp"
+#include "longstraw/comm/grid.hpp"
+#include "longstraw/core/ledger.hpp"
+#include "longstraw/core/tensor.hpp"
 
 #include <functional>
 #include <string>
@@ -20,9 +22,13 @@ struct NamedShape {
   std::vector<int64_t> shape;
 };
 
+/// Fills `values` with elements [begin, end) (flat, row-major) of the parameter `name`. Called on
+/// all ranks with the same arguments in the same order, so it may communicate; what counts is what
+/// it gives on rank 0.
+using Provide = std::function<void(const std::string& name, Range elements, const Tensor& values)>;
+
 /// Writes one dataset a parameter, named as in Hugging Face, with the parameter's extents, of type
-/// `type`; `provide` must have values for each. Written as path.tmp and renamed. Collective over
-/// `grid`; rank 0 writes.
+/// `type`. Written as path.tmp and renamed. Collective over `grid`; rank 0 writes.
 void write_gradients(const GradientFile& file, const std::vector<NamedShape>& parameters,
                      const Grid& grid, Ledger& ledger, DType type, const Provide& provide);
 
