@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 namespace longstraw {
 namespace {
@@ -26,6 +27,19 @@ uint64_t weighted_sum(const void* values, int64_t count, int64_t first) {
   return sum;
 }
 
+Digest piece_digest(const std::string& path, Range bytes) {
+  constexpr int64_t part = int64_t{1} << 20;
+  const auto file = DiskFile::open(path);
+  Digest digest;
+  std::string buffer;
+  for (int64_t at = bytes.begin; at < bytes.end; at += part) {
+    buffer.resize(std::min(part, bytes.end - at));
+    file.read(buffer.data(), std::ssize(buffer), at);
+    digest.add(buffer);
+  }
+  return digest;
+}
+
 }  // namespace
 
 uint64_t content_sum(const void* values, int64_t elements, int64_t element_bytes, int64_t first) {
@@ -43,19 +57,28 @@ void Digest::add(std::string_view bytes) {
   value_ = (value_ ^ bytes.size()) * fnv_prime;
 }
 
-std::string Digest::text() const { return str("{:016x}", value_); }
+std::string Digest::text_of(uint64_t value) { return str("{:016x}", value); }
 
-std::string file_digest(const std::string& path) {
-  constexpr int64_t part = int64_t{1} << 20;
-  const auto file = DiskFile::open(path);
-  const int64_t bytes = file.size();
+std::string file_digest(const std::string& path, const Grid& grid) {
+  int64_t bytes = 0;
+  agree(grid, [&] {
+    if (grid.rank() == 0) bytes = DiskFile::open(path).size();
+  });
+  grid.broadcast(&bytes, sizeof bytes, 0);
+  const int64_t pieces = std::max<int64_t>(1, (bytes + digest_piece - 1) / digest_piece);
+  std::vector<uint64_t> values(pieces);
+  agree(grid, [&] {
+    const Range mine = grid.mine(pieces);
+    for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
+      const int64_t begin = piece * digest_piece;
+      values[piece] = piece_digest(path, {begin, std::min(begin + digest_piece, bytes)}).value();
+      grid.activity().beat();
+    }
+  });
+  grid.sum(values);
+  if (pieces == 1) return Digest::text_of(values[0]);
   Digest digest;
-  std::string buffer;
-  for (int64_t at = 0; at < bytes; at += part) {
-    buffer.resize(std::min(part, bytes - at));
-    file.read(buffer.data(), std::ssize(buffer), at);
-    digest.add(buffer);
-  }
+  for (const uint64_t value : values) digest.add(Digest::text_of(value));
   return digest.text();
 }
 

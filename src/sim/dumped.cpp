@@ -100,11 +100,12 @@ void export_weights(const ExportOptions& options, const Grid& grid) {
     Deck deck(run.deck, options.dump + ", deck");
     type = deck.get<std::string>("model.precision") == "float64" ? DType::float64 : DType::float32;
     mode = deck.get<std::string>("gradient.mode");
-    if (grid.rank() == 0)
-      require(source.digest() == run.model_digest,
-              "{} is of another model than {} holds (digests {} and {}) - name the folder that the "
-              "run started from by --checkpoint",
-              options.dump, source.folder(), run.model_digest, source.digest());
+    if (grid.rank() != 0) return;
+    const std::string digest = source.digest();
+    require(digest == run.model_digest,
+            "{} is of another model than {} holds (digests {} and {}) - name the folder that the "
+            "run started from by --checkpoint",
+            options.dump, source.folder(), run.model_digest, digest);
   });
   const Cursor cursor = cursor_in(dump);
   const int64_t updates = updates_in(dump);

@@ -122,12 +122,10 @@ RunIdentity identity_of(const Problem& problem, const Grid& grid) {
                        .rollouts_digest = {},
                        .ranks = grid.size()};
   agree(grid, [&] {
-    if (grid.rank() != 0) return;
-    identity.model_digest = problem.checkpoint.digest();
-    identity.rollouts_digest = file_digest(problem.rollouts.file);
+    if (grid.rank() == 0) identity.model_digest = problem.checkpoint.digest();
   });
   identity.model_digest = grid.broadcast(identity.model_digest, 0);
-  identity.rollouts_digest = grid.broadcast(identity.rollouts_digest, 0);
+  identity.rollouts_digest = file_digest(problem.rollouts.file, grid);
   return identity;
 }
 

@@ -410,7 +410,8 @@ RunResult run(const Problem& problem, const RunOptions& options, const Signals& 
   DumpFolder dumps(files.dumps(), grid);
   if (!start.dump && options.restart.from == Restart::automatic)
     log(Level::info, "restart    no dump in {}: a new run", dumps.path());
-  Run run(problem, grid, start.identity, start.dump.get());
+  if (!start.identity) start.identity = identity_of(problem, grid);
+  Run run(problem, grid, *start.identity, start.dump.get());
   files.begin(problem.deck, grid);
   bool dumped = true;  // or there is nothing yet
   if (start.dump) {

@@ -90,10 +90,11 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
     return {.finished = true, .notes = notes_of_finished(problem, options, grid)};
   RunFolder::check(options.folder, earlier(options), grid);
   RunFolder::check_room(options.folder, output_bytes(problem, options.folder), grid);
-  Start start{.identity = identity_of(problem, grid)};
+  Start start;
   const DumpFolder dumps(options.folder + "/dumps", grid);
   start.dump = open_dump(options.restart, dumps, grid, start.notes);
   if (!start.dump) return start;
+  start.identity = identity_of(problem, grid);
   const std::string& path = start.dump->file().path();
   RunIdentity dumped;
   Cursor cursor;
@@ -104,7 +105,7 @@ Start start_of(const Problem& problem, const RunOptions& options, const Grid& gr
                     "run.steps, or take an earlier one",
                     path, cursor.next.step, steps),
                 2, true);
-  for (Note& note : check_restart(dumped, start.identity, path, cursor.between_steps != 0,
+  for (Note& note : check_restart(dumped, *start.identity, path, cursor.between_steps != 0,
                                   options.restart.force))
     start.notes.push_back(std::move(note));
   return start;

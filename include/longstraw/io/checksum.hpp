@@ -1,6 +1,8 @@
 // Checksums of what is stored. They find damage and mistaken files, not malice.
 #pragma once
 
+#include "longstraw/comm/grid.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,13 +20,17 @@ class Digest {
   void add(std::string_view bytes);
   uint64_t value() const { return value_; }
   /// 16 hexadecimal digits.
-  std::string text() const;
+  std::string text() const { return text_of(value_); }
+  static std::string text_of(uint64_t value);
 
  private:
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
-/// Digest of the content of the file at `path`. For one rank.
-std::string file_digest(const std::string& path);
+/// Bytes of a file that make one digest.
+constexpr int64_t digest_piece = int64_t{64} << 20;
+/// Digest of the content of the file at `path`: of its one piece, or of its pieces' digests, the
+/// same on any number of ranks. Each rank reads its share of the pieces. Collective over `grid`.
+std::string file_digest(const std::string& path, const Grid& grid);
 
 }  // namespace longstraw

@@ -6,6 +6,7 @@
 #include "longstraw/sim/restart.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace longstraw {
@@ -21,8 +22,8 @@ RunFolder::Earlier earlier(const RunOptions& options);
 
 struct Start {
   bool finished = false;  ///< all of it was done by an earlier life; there is nothing to go on from
-  RunIdentity identity{};
-  std::unique_ptr<DumpReader> dump{};  ///< to go on from, if there is one
+  std::optional<RunIdentity> identity{};  ///< where there is a dump that it was held against
+  std::unique_ptr<DumpReader> dump{};     ///< to go on from, if there is one
   Notes notes{};
 };
 
