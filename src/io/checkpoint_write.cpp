@@ -1,6 +1,7 @@
 #include "longstraw/core/field.hpp"
 #include "longstraw/core/json_check.hpp"
 #include "longstraw/core/log.hpp"
+#include "longstraw/core/transfer.hpp"
 #include "longstraw/io/checkpoint.hpp"
 #include "longstraw/io/file.hpp"
 #include "longstraw/io/number_formats.hpp"
@@ -250,6 +251,7 @@ class Filling {
       : source_(source), tensors_(tensors), values_(values), buffer_(buffer), grid_(grid) {}
 
   void fill(const std::string& folder) {
+    Transfer transfer("writing weights", share(), grid_.rank() == 0);
     for (int file = 0; file < std::ssize(source_.files()); ++file) {
       const std::string& name = source_.files()[file];
       const auto from = DiskFile::open(source_.folder() + "/" + name);
@@ -257,9 +259,9 @@ class Filling {
       for (const auto& [tensor, place] : tensors_) {
         if (place.file != file) continue;
         if (const auto own = values_.mine(tensor))
-          give(tensor, *own, to);
+          give(tensor, *own, to, transfer);
         else
-          copy_share(source_.at(tensor), place, from, to);
+          copy_share(source_.at(tensor), place, from, to, transfer);
       }
       to.sync();
     }
@@ -269,7 +271,18 @@ class Filling {
   const std::map<std::string, Given>& given() const { return given_; }
 
  private:
-  void give(const std::string& name, Range own, DiskFile& to) {
+  // Bytes of new values, as they are stored, and of copies.
+  int64_t share() const {
+    int64_t bytes = 0;
+    for (const auto& [name, place] : tensors_) {
+      const auto own = values_.mine(name);
+      bytes += own ? own->size() * (place.bytes / std::max<int64_t>(place.elements(), 1))
+                   : grid_.mine(place.bytes).size();
+    }
+    return bytes;
+  }
+
+  void give(const std::string& name, Range own, DiskFile& to, Transfer& transfer) {
     const StoredTensor& place = tensors_.at(name);
     Given& given = given_[name];
     for_each_part(own, part_elements, [&](Range part) {
@@ -281,16 +294,18 @@ class Filling {
       given.elements += part.size();
       const int64_t width = std::ssize(raw_) / part.size();
       to.write(raw_.data(), std::ssize(raw_), place.offset + part.begin * width);
+      transfer.done(std::ssize(raw_));
       grid_.activity().beat();
     });
   }
 
   void copy_share(const StoredTensor& tensor, const StoredTensor& place, const DiskFile& from,
-                  DiskFile& to) {
+                  DiskFile& to, Transfer& transfer) {
     for_each_part(grid_.mine(tensor.bytes), copy_part, [&](Range part) {
       raw_.resize(part.size());
       from.read(raw_.data(), part.size(), tensor.offset + part.begin);
       to.write(raw_.data(), part.size(), place.offset + part.begin);
+      transfer.done(part.size());
       grid_.activity().beat();
     });
   }

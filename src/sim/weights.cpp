@@ -1,6 +1,7 @@
 #include "longstraw/sim/weights.hpp"
 
 #include "longstraw/core/json_check.hpp"
+#include "longstraw/core/transfer.hpp"
 #include "longstraw/core/version.hpp"
 #include "longstraw/io/file.hpp"
 
@@ -62,8 +63,12 @@ std::vector<std::string> ignored_tensors(const Checkpoint& checkpoint, const Mod
 
 void load_weights(const Checkpoint& checkpoint, const Parameters& parameters, const Grid& grid) {
   agree(grid, [&] {
+    int64_t bytes = 0;
+    for (const Parameter& p : parameters.list().all()) bytes += checkpoint.at(p.name).bytes;
+    Transfer transfer("loading weights", bytes, grid.rank() == 0);
     for (const Parameter& p : parameters.list().all()) {
       checkpoint.read(p.name, {0, p.size}, parameters.weights().rows(p.offset, p.offset + p.size));
+      transfer.done(checkpoint.at(p.name).bytes);
       grid.activity().beat();
     }
   });
