@@ -252,10 +252,11 @@ TEST_F(Large, Checkpoint) {
   });
   const auto source = Checkpoint::open(folder / "in", grid);
   write_checkpoint(folder / "out", source, grid, ledger, DType::float32,
-                   [&](const std::string& name, Range range, const Tensor& values) {
-                     source.read(name, range, values);
-                     return true;
-                   });
+                   {.mine = [&](const std::string& name) -> std::optional<Range> {
+                      return grid.mine(source.at(name).elements());
+                    },
+                    .read = [&](const std::string& name, Range range,
+                                const Tensor& values) { source.read(name, range, values); }});
   const auto a = DiskFile::open(folder / "in/model.safetensors");
   const auto b = DiskFile::open(folder / "out/model.safetensors");
   ASSERT_EQ(a.size(), b.size());
