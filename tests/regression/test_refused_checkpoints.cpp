@@ -133,7 +133,7 @@ TEST_F(RefusedCheckpoints, DeepJson) {
 
 TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {
   expect_config("hybrid", [](Json& c) { c["model_type"] = "qwen9"; }, {"model_type \"qwen9\""});
-  expect_config("hybrid", [](Json& c) { c["hidden_act"] = "gelu"; }, {"hidden_act \"gelu\""});
+  expect_config("hybrid", [](Json& c) { c["hidden_act"] = "gelu"; }, {"hidden_act = \"gelu\""});
   expect_config("hybrid", [](Json& c) { c["attention_bias"] = true; }, {"attention_bias"});
   expect_config("hybrid", [](Json& c) { c["layer_types"][0] = "sliding_attention"; },
                 {"sliding_attention"});
@@ -143,6 +143,34 @@ TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {
   entry["dtype"] = "I32";
   weights.write(place / "model/model.safetensors");
   expect({place / "model/model.safetensors", "layers.0.mlp.up_proj.weight", "I32"});
+}
+
+// Trial 65. Each key is tested with the reading of the configuration.
+TEST_F(RefusedCheckpoints, KeysThatChangeTheArithmetic) {
+  expect_config("hybrid", [](Json& c) { c["attention_dropout"] = 0.1; },
+                {"config.json: attention_dropout = 0.1", "0 or false or absent"});
+  expect_config("hybrid_tied_bf16", [](Json& c) { c["text_config"]["logits_scaling"] = 8; },
+                {"text_config: logits_scaling = 8"});
+  expect_config("hybrid_tied_bf16", [](Json& c) { c["final_logit_softcapping"] = 30.0; },
+                {"config.json: final_logit_softcapping = 30.0"});
+}
+
+// Trial 66.
+TEST_F(RefusedCheckpoints, RopeByKindOfLayerAndInTwoPlaces) {
+  const char* rope = "rope_parameters";
+  expect_config("hybrid",
+                [=](Json& c) {
+                  c[rope] = {{"sliding_attention", c[rope]}};
+                },
+                {rope, "entries for sliding_attention", "none for full_attention"});
+  expect_config("hybrid", [](Json& c) { c["partial_rotary_factor"] = 0.25; },
+                {rope, "partial_rotary_factor = 0.5 differs from 0.25"});
+  use("hybrid_yarn");
+  edit_json(place / "model/config.json", [=](Json& c) {
+    c[rope] = {{"full_attention", c[rope]}, {"sliding_attention", {{"rope_theta", 1e6}}}};
+  });
+  EXPECT_THAT(place.succeed(2, "run -n -i deck.ini").out,
+              HasSubstr("rope       yarn, theta 10000, factor 4, scale 1.13863, 8 dimensions"));
 }
 
 // Trial 47: YaRN that lacks a field, or stands where it would have no effect.

@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numbers>
+#include <vector>
 
 namespace longstraw {
 namespace {
@@ -122,8 +124,80 @@ TEST(Config, WhatIsNotComputedIsRefused) {
     expect_parts(refused(with("hidden_act", act)), {"hidden_act", act, "silu"});
   expect_parts(refused(with("output_gate_type", "sigmoid")), {"output_gate_type", "sigmoid"});
   EXPECT_EQ(parsed(with("output_gate_type", "swish")).hidden, 32);
-  expect_parts(refused(with("attention_bias", true)), {"attention_bias"});
-  expect_parts(refused(with("attn_output_gate", false)), {"attn_output_gate"});
+  expect_parts(refused(with("attention_bias", true)), {"attention_bias = true", "false or absent"});
+  expect_parts(refused(with("attn_output_gate", false)), {"attn_output_gate = false", "true"});
+  expect_parts(refused(with("attention_dropout", "0.1")), {"attention_dropout = \"0.1\""});
+}
+
+struct Key {
+  const char* name;
+  Json refused;
+  std::vector<Json> neutral;
+};
+
+// Each key by its meaning; head_dim is 16.
+std::vector<Key> keys_of_arithmetic() {
+  std::vector<Key> keys = {{"embedding_multiplier", 12.0, {1, 1.0}},
+                           {"residual_multiplier", 0.22, {1}},
+                           {"scale_emb", 12, {1}},
+                           {"scale_depth", 1.4, {}},
+                           {"dim_model_base", 256, {}},
+                           {"logits_scaling", 8, {1.0}},
+                           {"attention_multiplier", 1, {0.25}},
+                           {"query_pre_attn_scalar", 256, {16}},
+                           {"final_logit_softcapping", 30.0, {0, false}},
+                           {"attn_logit_softcapping", 50.0, {0}},
+                           {"sliding_window", 4096, {0, false}},
+                           {"use_sliding_window", true, {false}},
+                           {"mlp_bias", true, {false}},
+                           {"qkv_bias", true, {false}},
+                           {"clip_qkv", 8.0, {0}},
+                           {"no_rope_layers", {1, 0}, {Json::array()}},
+                           {"num_experts", 8, {0}}};
+  for (const char* name :
+       {"attention_dropout", "residual_dropout", "hidden_dropout", "hidden_dropout_prob",
+        "embd_pdrop", "resid_pdrop", "attn_pdrop", "attention_probs_dropout_prob"})
+    keys.push_back({name, 0.1, {0, 0.0, false}});
+  return keys;
+}
+
+TEST(Config, KeysThatChangeTheArithmeticAreRefusedUnlessNeutral) {
+  for (const auto& [name, value, neutral] : keys_of_arithmetic()) {
+    const std::string found = str("{} = {}", name, value.dump());
+    const std::string message = refused(with(name, value));
+    expect_parts(message, {found, "not supported", "absent"});
+    expect_parts(refused(wrapped(with(name, value))), {"text_config: " + found});
+    Json outside = wrapped(text_config());
+    outside[name] = value;
+    expect_parts(refused(outside), {std::string(where) + ": " + found});
+    EXPECT_EQ(parsed(with(name, nullptr)).hidden, 32) << name;
+    for (const Json& fine : neutral) EXPECT_EQ(parsed(with(name, fine)).hidden, 32) << name;
+  }
+  // A window that is switched off, and keys that mean nothing here.
+  Json json = with("sliding_window", 4096);
+  json["use_sliding_window"] = false;
+  json["max_window_layers"] = 28;
+  json["initializer_range"] = 0.02;
+  json["vision_config"] = {{"attention_dropout", 0.1}};
+  EXPECT_EQ(parsed(json).hidden, 32);
+}
+
+TEST(Config, EntriesOfQuantisedWeightsAreFoundInAllPlaces) {
+  EXPECT_EQ(parsed(text_config()).quantization, "");
+  EXPECT_EQ(parsed(with("quantization_config", nullptr)).quantization, "");
+  const Json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  EXPECT_EQ(parsed(with("quantization_config", fp8)).quantization,
+            "m/config.json: quantization_config (quant_method = \"fp8\")");
+  EXPECT_EQ(parsed(wrapped(with("quantization_config", fp8))).quantization,
+            "m/config.json: text_config: quantization_config (quant_method = \"fp8\")");
+  Json outside = wrapped(text_config());
+  outside["compression_config"] = {{"format", "float-quantized"}};
+  EXPECT_EQ(parsed(outside).quantization,
+            "m/config.json: compression_config (format = \"float-quantized\")");
+  EXPECT_EQ(parsed(with("quantization", {{"bits", 4}})).quantization,
+            "m/config.json: quantization (bits = 4)");
+  EXPECT_EQ(parsed(with("quantization_config", Json::object())).quantization,
+            "m/config.json: quantization_config (without quant_method)");
 }
 
 TEST(Config, SizesThatDoNotFitAreRefused) {
@@ -275,7 +349,6 @@ TEST(Rope, IncompleteYarnIsRefused) {
     expect_parts(refused(yarn(factor)), {"factor", str("{}", factor)});
 }
 
-// Older files: rope_scaling with `type`, and rope_theta beside it.
 TEST(Rope, YarnBetasWithoutARangeAreRefused) {
   Json json = yarn(4);
   json["rope_parameters"]["beta_fast"] = 2e-320;
@@ -283,6 +356,7 @@ TEST(Rope, YarnBetasWithoutARangeAreRefused) {
   expect_parts(refused(json), {"beta_fast", "beta_slow", "no range"});
 }
 
+// Older files: rope_scaling with `type`, and rope_theta beside it.
 TEST(Rope, OlderSpellings) {
   Json json = yarn(4);
   Json old = json["rope_parameters"];
@@ -291,6 +365,108 @@ TEST(Rope, OlderSpellings) {
   json.erase("rope_parameters");
   json["rope_scaling"] = old, json["rope_theta"] = 1e7;
   EXPECT_EQ(parsed(json).rope.inv_freq, parsed(yarn(4)).rope.inv_freq);
+}
+
+// Parameters by kind of layer: `change` is made to a config with those of `yarn(4)`.
+Json by_kind(const std::function<void(Json& parameters)>& change) {
+  Json json = yarn(4);
+  Json parameters = {{"full_attention", json["rope_parameters"]}};
+  change(parameters);
+  json["rope_parameters"] = parameters;
+  return json;
+}
+
+TEST(Rope, EntriesByKindOfLayer) {
+  const Rope plain = parsed(yarn(4)).rope;
+  const auto expect_same = [&](const Json& json) {
+    const Rope rope = parsed(json).rope;
+    EXPECT_EQ(rope.type, "yarn");
+    EXPECT_EQ(rope.theta, 1e7);
+    EXPECT_EQ(rope.inv_freq, plain.inv_freq);
+    EXPECT_EQ(rope.scale, plain.scale);
+    EXPECT_EQ(rope.longest, plain.longest);
+  };
+  expect_same(by_kind([](Json&) {}));
+  expect_same(wrapped(by_kind([](Json&) {})));
+  expect_same(by_kind([](Json& p) {
+    p["sliding_attention"] = {{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", 8.0}};
+    p["linear_attention"] = nullptr;
+  }));
+  // What the kinds share may stand beside them.
+  expect_same(by_kind([](Json& p) {
+    p["full_attention"].erase("rope_theta");
+    p["rope_theta"] = 1e7;
+  }));
+  Json outside = by_kind([](Json& p) { p["full_attention"].erase("rope_theta"); });
+  outside["rope_theta"] = 10000000;
+  expect_same(outside);
+}
+
+TEST(Rope, EntriesByKindThatCannotBeReadAreRefused) {
+  expect_parts(refused(by_kind([](Json& p) {
+                 p["sliding_attention"] = p["full_attention"];
+                 p.erase("full_attention");
+               })),
+               {"rope_parameters", "entries for sliding_attention", "none for full_attention"});
+  expect_parts(refused(by_kind([](Json& p) { p["rope_type"] = "yarn"; })),
+               {"rope_parameters", "full_attention", "beside rope_type"});
+  expect_parts(refused(by_kind([](Json& p) {
+                 p["linear_attention"] = {{"rope_theta", 1e4}};
+               })),
+               {"rope_parameters", "linear_attention", "no rotation"});
+  expect_parts(refused(by_kind([](Json& p) { p["full_attention"].erase("rope_theta"); })),
+               {"rope_parameters: full_attention: rope_theta is missing"});
+  expect_parts(refused(by_kind([](Json& p) { p["rope_theta"] = 1e4; })),
+               {"rope_parameters: full_attention: rope_theta = 10000000.0 differs from 10000.0"});
+}
+
+TEST(Rope, PlacesThatDifferAreRefused) {
+  const auto in_both = [](const char* key, const Json& inside, const Json& outside) {
+    Json json = yarn(4);
+    json["rope_parameters"][key] = inside;
+    json[key] = outside;
+    return json;
+  };
+  const Rope plain = parsed(yarn(4)).rope;
+  EXPECT_EQ(parsed(in_both("partial_rotary_factor", 0.25, 0.25)).rope.inv_freq, plain.inv_freq);
+  EXPECT_EQ(parsed(in_both("rope_theta", 1e7, 10000000)).rope.inv_freq, plain.inv_freq);
+  EXPECT_EQ(parsed(in_both("rope_theta", nullptr, 1e7)).rope.inv_freq, plain.inv_freq);
+  expect_parts(refused(in_both("partial_rotary_factor", 0.25, 0.5)),
+               {"rope_parameters: partial_rotary_factor = 0.25 differs from 0.5 in m/config.json"});
+  expect_parts(refused(in_both("rope_theta", 1e7, 1e6)),
+               {"rope_parameters: rope_theta = 10000000.0 differs from 1000000.0"});
+  expect_parts(refused(in_both("original_max_position_embeddings", 262144, 4096)),
+               {"original_max_position_embeddings = 262144 differs from 4096"});
+  // In the wrapper around the text model.
+  Json json = wrapped(yarn(4));
+  json["rope_theta"] = 1e7;
+  EXPECT_EQ(parsed(json).rope.inv_freq, plain.inv_freq);
+  json["rope_theta"] = 1e6;
+  expect_parts(refused(json), {"rope_theta = 10000000.0 differs from 1000000.0"});
+  json = wrapped(yarn(4));
+  json["partial_rotary_factor"] = 0.5;
+  expect_parts(refused(json), {"partial_rotary_factor", "outside text_config"});
+}
+
+TEST(Rope, OlderNameBesideTheNewerOneAgrees) {
+  Json json = yarn(4);
+  json["rope_scaling"] = {{"type", "yarn"},
+                          {"factor", 4},
+                          {"rope_theta", 1e7},
+                          {"original_max_position_embeddings", 262144}};
+  EXPECT_EQ(parsed(json).rope.inv_freq, parsed(yarn(4)).rope.inv_freq);
+  Json changed = json;
+  changed["rope_scaling"]["factor"] = 8;
+  expect_parts(refused(changed), {"rope_scaling: factor = 8 differs from 4.0", "rope_parameters"});
+  changed = json;
+  changed["rope_scaling"]["type"] = "linear";
+  expect_parts(refused(changed), {"rope_scaling: type = \"linear\" differs from \"yarn\""});
+  changed = json;
+  changed["rope_scaling"]["rope_theta"] = 1e6;
+  expect_parts(refused(changed), {"rope_theta = 10000000.0 differs from 1000000.0"});
+  changed = yarn(4);
+  changed["rope_parameters"]["type"] = "default";
+  expect_parts(refused(changed), {"rope_type \"yarn\" differs from type \"default\""});
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct ModelConfig {
   bool tied_embeddings = false;
   Rope rope;
   std::vector<LayerKind> layers;
+  std::string quantization;  ///< the entry that says the weights are quantised; empty: none
 
   /// Channels of the convolution: queries, keys and values of the delta rule side by side.
   int64_t conv_channels() const {
@@ -45,8 +46,9 @@ struct ModelConfig {
   }
 };
 
-/// Reads the text of a config.json; `where` names the file in errors. Unknown model types,
-/// activations and rope types, missing keys and sizes that do not fit each other throw `Error`.
+/// Reads the text of a config.json; `where` names the file in errors. Unknown model types and
+/// rope types, keys that ask for what is not computed, missing keys, sizes that do not fit each
+/// other and places that contradict each other throw `Error`.
 ModelConfig parse_config(const std::string& text, const std::string& where);
 
 }  // namespace longstraw
