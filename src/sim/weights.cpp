@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -16,6 +18,28 @@ namespace {
 
 constexpr const char* wrapped_prefix = "model.language_model.";
 constexpr const char* plain_prefix = "model.";
+// Types of few bits, ends of names of what stands beside or instead of quantised weights, and files
+// that tell of it apart from config.json.
+constexpr std::array few_bits = {"F8_", "F6_", "F4"};
+constexpr std::array quantised_names = {".weight_scale_inv",
+                                        ".weight_scale",
+                                        ".weight_scale_2",
+                                        ".weight_global_scale",
+                                        ".weight_packed",
+                                        ".weight_shape",
+                                        ".weight_zero_point",
+                                        ".input_scale",
+                                        ".input_scale_inv",
+                                        ".activation_scale",
+                                        ".qweight",
+                                        ".qzeros",
+                                        ".scales",
+                                        ".g_idx",
+                                        ".absmax",
+                                        ".quant_map",
+                                        ".SCB"};
+constexpr std::array quantisation_files = {"hf_quant_config.json", "quantize_config.json",
+                                           "quant_config.json"};
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return str("[{}]", fmt::join(shape, ", "));
@@ -42,12 +66,50 @@ void check_parameter(const Checkpoint& checkpoint, const Parameter& parameter) {
           checkpoint.folder(), file, parameter.name, tensor.type);
 }
 
+bool quantised(const std::string& name, const StoredTensor& tensor) {
+  const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+  const auto starts = [&](std::string_view start) { return tensor.type.starts_with(start); };
+  return std::ranges::any_of(quantised_names, ends) || std::ranges::any_of(few_bits, starts);
+}
+
+// Which place says that the weights are quantised; empty: none does.
+std::string said_quantised(const Checkpoint& checkpoint, const ModelConfig& config) {
+  std::string said = config.quantization;
+  std::error_code failed;
+  for (const char* file : quantisation_files)
+    if (const std::string path = checkpoint.folder() + "/" + file;
+        said.empty() && std::filesystem::exists(path, failed))
+      said = path;
+  return said;
+}
+
+// Quantised weights, and weights that only one of tensors and configuration calls quantised: such
+// an entry would be written out with what is trained.
+void refuse_quantised(const Checkpoint& checkpoint, const Model& model) {
+  const auto& tensors = checkpoint.tensors();
+  const std::string said = said_quantised(checkpoint, model.config);
+  for (const auto& [name, tensor] : tensors)
+    require(!quantised(name, tensor),
+            "{}/{}: tensor {} of type {} is of quantised weights ({}), which are not supported - "
+            "use a checkpoint in F64, F32, F16 or BF16",
+            checkpoint.folder(), checkpoint.files()[tensor.file], name, tensor.type,
+            said.empty() ? "though config.json has no quantization_config" : "see " + said);
+  if (said.empty()) return;
+  for (const Parameter& parameter : model.parameters.all())
+    if (const auto found = tensors.find(parameter.name); found != tensors.end())
+      require(!readable(found->second.type),
+              "{} says that the weights are quantised, but tensor {} is of type {} - remove it if "
+              "they are not, or download the checkpoint again",
+              said, parameter.name, found->second.type);
+}
+
 }  // namespace
 
 Model open_model(const Checkpoint& checkpoint) {
   const std::string where = checkpoint.folder() + "/config.json";
   const bool wrapped = checkpoint.contains(std::string(wrapped_prefix) + "embed_tokens.weight");
   Model model(parse_config(checkpoint.config(), where), wrapped ? wrapped_prefix : plain_prefix);
+  refuse_quantised(checkpoint, model);
   for (const Parameter& parameter : model.parameters.all()) check_parameter(checkpoint, parameter);
   return model;
 }

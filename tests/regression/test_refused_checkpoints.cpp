@@ -145,6 +145,48 @@ TEST_F(RefusedCheckpoints, WhatTheProgramDoesNotCompute) {
   expect({place / "model/model.safetensors", "layers.0.mlp.up_proj.weight", "I32"});
 }
 
+// Trial 64: configuration and tensors that disagree on whether weights are quantised, and quantised
+// weights as such.
+TEST_F(RefusedCheckpoints, QuantisedWeightsAndEntriesOfThem) {
+  const Json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  const char* entry = "quantization_config";
+  expect_config("hybrid", [&](Json& c) { c[entry] = fp8; },
+                {"config.json: quantization_config (quant_method = \"fp8\")", "of type F32"});
+  expect_config("hybrid_tied_bf16", [&](Json& c) { c["text_config"]["compression_config"] = fp8; },
+                {"text_config: compression_config", "\"fp8\"", "of type BF16"});
+  use("hybrid");
+  write_file(place / "model/hf_quant_config.json", "{}");
+  expect({place / "model/hf_quant_config.json", "of type F32"});
+
+  // A fourth of the bytes, the rest of them another tensor.
+  use("hybrid");
+  const std::string tensor = "model.layers.0.mlp.up_proj.weight";
+  const std::string file = place / "model/model.safetensors";
+  Safetensors weights = Safetensors::read(file);
+  const auto plain = weights.header;
+  Json& up = weights.header[tensor];
+  const int64_t begin = up["data_offsets"][0], end = up["data_offsets"][1];
+  up["dtype"] = "F8_E4M3";
+  up["data_offsets"][1] = begin + (end - begin) / 4;
+  weights.header["mtp.rest"] = {{"dtype", "U8"},
+                                {"shape", {(end - begin) / 4 * 3}},
+                                {"data_offsets", {begin + (end - begin) / 4, end}}};
+  weights.write(file);
+  expect({file, tensor, "F8_E4M3", "no quantization_config"});
+  edit_json(place / "model/config.json", [&](Json& c) { c[entry] = fp8; });
+  expect({file, tensor, "F8_E4M3", "not supported", "quant_method = \"fp8\""});
+
+  // The scales alone.
+  use("hybrid");
+  weights.header = plain;
+  const int64_t bytes = std::ssize(weights.data);
+  weights.header[tensor + "_scale_inv"] = {
+      {"dtype", "F32"}, {"shape", {1, 1}}, {"data_offsets", {bytes, bytes + 4}}};
+  weights.data += std::string(4, '\0');
+  weights.write(file);
+  expect({file, tensor + "_scale_inv", "no quantization_config"});
+}
+
 // Trial 65. Each key is tested with the reading of the configuration.
 TEST_F(RefusedCheckpoints, KeysThatChangeTheArithmetic) {
   expect_config("hybrid", [](Json& c) { c["attention_dropout"] = 0.1; },
