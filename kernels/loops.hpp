@@ -60,12 +60,17 @@ double ordered_sum(const char* label, int64_t count, const Term& term) {
   return total;
 }
 
-/// Whether b has the type and extents of a; strides may differ.
-inline bool alike(const Tensor& a, const Tensor& b) {
-  if (a.type() != b.type() || a.order() != b.order()) return false;
+/// Whether b has the extents of a; types and strides may differ.
+inline bool same_extents(const Tensor& a, const Tensor& b) {
+  if (a.order() != b.order()) return false;
   for (int i = 0; i < a.order(); ++i)
     if (a.extent(i) != b.extent(i)) return false;
   return true;
+}
+
+/// Whether b has the type and extents of a; strides may differ.
+inline bool alike(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && same_extents(a, b);
 }
 
 /// Whether x is a contiguous vector of `size` elements.

@@ -2,7 +2,9 @@
 
 namespace longstraw {
 
-const char* name_of(DType type) { return type == DType::float32 ? "float32" : "float64"; }
+const char* name_of(DType type) {
+  return type == DType::float32 ? "float32" : type == DType::float64 ? "float64" : "bfloat16";
+}
 
 Tensor::Tensor(void* data, DType type, std::initializer_list<int64_t> extents)
     : data_(data), type_(type), order_(static_cast<int>(extents.size())) {

@@ -195,6 +195,7 @@ Type text_type(const std::string& value) {
 }
 
 hid_t memory_type(DType type) {
+  LONGSTRAW_ASSERT(type == compute_type(type));
   return type == DType::float32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
 }
 

@@ -28,6 +28,15 @@ inline Array random_array(int64_t size, unsigned seed, double spread = 1.0) {
   return values;
 }
 
+/// What bfloat16 keeps of the values.
+inline Array rounded(Array values) {
+  for (double& value : values) value = bfloat16(value);
+  return values;
+}
+
+/// Largest relative error of a rounding to bfloat16, of 8 bits.
+constexpr double half_rounding = 0x1p-8;
+
 /// Memory of the type under test behind a tensor; `padding` elements that nobody may touch lie
 /// between the rows (and after the last).
 class Held {
@@ -38,8 +47,11 @@ class Held {
     EXPECT_EQ(static_cast<int64_t>(values.size()), rows_ * row_size_);
     memory_.resize(rows_ * (row_size_ + padding_), untouched);
     single_.assign(memory_.begin(), memory_.end());
+    half_.assign(memory_.size(), bfloat16(untouched));
     for (int64_t i = 0; i < rows_ * row_size_; ++i) set(at(i), values[i]);
-    void* data = type == DType::float32 ? static_cast<void*>(single_.data()) : memory_.data();
+    void* data = type == DType::float32   ? static_cast<void*>(single_.data())
+                 : type == DType::float64 ? static_cast<void*>(memory_.data())
+                                          : half_.data();
     tensor_ = Tensor(data, type, {rows_, row_size_ + padding_}).columns(0, row_size_);
     if (extents.size() == 1) tensor_ = Tensor(data, type, {rows_});
     if (extents.size() == 3) tensor_ = tensor_.reshape({rows_, extents[1], extents[2]});
@@ -68,10 +80,14 @@ class Held {
     return product;
   }
   int64_t at(int64_t i) const { return i / row_size_ * (row_size_ + padding_) + i % row_size_; }
-  double get(int64_t i) const { return type_ == DType::float32 ? single_[i] : memory_[i]; }
+  double get(int64_t i) const {
+    if (type_ == DType::bfloat16) return half_[i];
+    return type_ == DType::float32 ? single_[i] : memory_[i];
+  }
   void set(int64_t i, double value) {
     memory_[i] = value;
     single_[i] = static_cast<float>(value);
+    half_[i] = bfloat16(value);
   }
 
   DType type_;
@@ -80,6 +96,7 @@ class Held {
   int64_t padding_;
   std::vector<double> memory_;
   std::vector<float> single_;
+  std::vector<bfloat16> half_;
   Tensor tensor_;
 };
 
@@ -96,6 +113,19 @@ inline void expect_close(const Array& is, const Array& should, double tolerance,
   const double bound = tolerance * std::max(size, largest(should));
   for (size_t i = 0; i < is.size(); ++i)
     ASSERT_NEAR(is[i], should[i], bound) << what << ", element " << i;
+}
+
+/// Every element of `is` within a rounding to bfloat16 of `should`, and `tolerance` times the size
+/// of the largest for what was done before it was rounded.
+inline void expect_rounded(const Array& is, const Array& should, double tolerance,
+                           const std::string& what) {
+  ASSERT_EQ(is.size(), should.size()) << what;
+  const double bound = tolerance * largest(should);
+  for (size_t i = 0; i < is.size(); ++i) {
+    ASSERT_EQ(is[i], bfloat16(is[i])) << what;
+    ASSERT_NEAR(is[i], should[i], half_rounding * std::abs(should[i]) + bound)
+        << what << ", element " << i;
+  }
 }
 
 inline void expect_same(const Arrays& a, const Arrays& b, const std::string& what) {

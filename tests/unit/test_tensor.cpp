@@ -18,6 +18,35 @@ TEST(Tensor, ColumnsKeepTheRowStride) {
   EXPECT_EQ(*part.row<float>(1), 9.0f);
 }
 
+TEST(Tensor, OfBfloat16) {
+  bfloat16 data[6];
+  for (int i = 0; i < 6; ++i) data[i] = bfloat16(static_cast<float>(i));
+  const Tensor whole(data, DType::bfloat16, {2, 3});
+  EXPECT_EQ(whole.bytes(), 12);
+  EXPECT_EQ(whole.rows(1, 2).columns(2, 3).data<bfloat16>(), data + 5);
+  EXPECT_EQ(*whole.columns(1, 3).row<bfloat16>(1), 4.0f);
+  EXPECT_STREQ(name_of(DType::bfloat16), "bfloat16");
+}
+
+TEST(Types, ComputeAndStore) {
+  EXPECT_EQ(compute_type(DType::bfloat16), DType::float32);
+  EXPECT_EQ(compute_type(DType::float32), DType::float32);
+  EXPECT_EQ(compute_type(DType::float64), DType::float64);
+  const auto computed = [](DType type) {
+    return dispatch(type, []<class T>(T) { return dtype_of<T>; });
+  };
+  EXPECT_EQ(computed(DType::float32), DType::float32);
+  EXPECT_EQ(computed(DType::float64), DType::float64);
+  const auto kept = []<class T>(T, DType type) {
+    return dispatch_stored<T>(type, []<class S>(S) { return dtype_of<S>; });
+  };
+  EXPECT_EQ(kept(float{}, DType::float32), DType::float32);
+  EXPECT_EQ(kept(float{}, DType::bfloat16), DType::bfloat16);
+  EXPECT_EQ(kept(double{}, DType::float64), DType::float64);
+  EXPECT_FALSE(stores<double>(DType::bfloat16));
+  EXPECT_FALSE(stores<float>(DType::float64));
+}
+
 TEST(Field, CopyOfStridedRowsAndLedger) {
   Ledger ledger;
   {

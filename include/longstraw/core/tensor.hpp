@@ -2,6 +2,7 @@
 // a stride. It owns nothing; `Field` does.
 #pragma once
 
+#include "longstraw/core/bfloat16.hpp"
 #include "longstraw/core/check.hpp"
 
 #include <array>
@@ -13,19 +14,49 @@
 
 namespace longstraw {
 
-/// Types that kernels compute in.
-enum class DType { float32, float64 };
+/// Types of elements. Kernels compute in float32 and float64; bfloat16 is for storing, and is
+/// computed with in float32.
+enum class DType { float32, float64, bfloat16 };
 
-constexpr int64_t size_of(DType type) { return type == DType::float32 ? 4 : 8; }
+constexpr int64_t size_of(DType type) {
+  return type == DType::float32 ? 4 : type == DType::float64 ? 8 : 2;
+}
 const char* name_of(DType type);
 
-template <class T>
-constexpr DType dtype_of = std::is_same_v<T, float> ? DType::float32 : DType::float64;
+/// The type that elements of `type` are computed with in.
+constexpr DType compute_type(DType type) { return type == DType::bfloat16 ? DType::float32 : type; }
 
-/// Calls `body(T{})` with the C++ type of `type`: `dispatch(x.type(), [&]<class T>(T) { ... })`.
+template <class T>
+concept Element =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
+
+template <Element T>
+constexpr DType dtype_of = std::is_same_v<T, float>    ? DType::float32
+                           : std::is_same_v<T, double> ? DType::float64
+                                                       : DType::bfloat16;
+
+/// Calls `body(T{})` with the C++ type of `type`, which one can compute in:
+/// `dispatch(x.type(), [&]<class T>(T) { ... })`.
 template <class Body>
 decltype(auto) dispatch(DType type, Body&& body) {
+  LONGSTRAW_ASSERT(type == compute_type(type));
   return type == DType::float32 ? body(float{}) : body(double{});
+}
+
+/// Whether elements of `stored` may stand where T is computed with: T itself, or bfloat16 for
+/// float32.
+template <class T>
+constexpr bool stores(DType stored) {
+  return stored == dtype_of<T> || (stored == DType::bfloat16 && std::is_same_v<T, float>);
+}
+
+/// Calls `body(S{})` with the C++ type of `stored` in a computation in T.
+template <class T, class Body>
+decltype(auto) dispatch_stored(DType stored, Body&& body) {
+  LONGSTRAW_ASSERT(stores<T>(stored));
+  if constexpr (std::is_same_v<T, float>)
+    if (stored == DType::bfloat16) return body(bfloat16{});
+  return body(T{});
 }
 
 /// Elements of an array of these extents: their product. Of one value, which has none, 1.

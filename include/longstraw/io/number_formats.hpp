@@ -2,22 +2,13 @@
 // that loops over them become vector code.
 #pragma once
 
+#include "longstraw/core/bfloat16.hpp"
+
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 namespace longstraw {
 namespace detail {
-
-// A double as float such that a second rounding, to a type of fewer bits, gives what a single
-// rounding would: truncated, with the last bit set where something was cut off (rounding to odd).
-inline float to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
-  uint32_t bits = std::bit_cast<uint32_t>(nearest);
-  if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --bits;
-  return std::bit_cast<float>(bits | 1u);
-}
 
 // `bits` divided by 2^shift, to nearest even.
 inline uint32_t shift_to_even(uint32_t bits, int shift) {
@@ -30,17 +21,13 @@ inline uint32_t shift_to_even(uint32_t bits, int shift) {
 }  // namespace detail
 
 /// Exact.
-inline float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float from_bf16(uint16_t bits) { return bfloat16::from_bits(bits); }
 
 /// To nearest even; beyond the largest finite number: infinite; a NaN stays one.
-inline uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>(detail::shift_to_even(bits, 16));
-}
+inline uint16_t to_bf16(float value) { return bfloat16(value).bits; }
 
 /// Likewise, rounded once.
-inline uint16_t to_bf16(double value) { return to_bf16(detail::to_odd(value)); }
+inline uint16_t to_bf16(double value) { return bfloat16(value).bits; }
 
 /// Exact.
 inline float from_f16(uint16_t bits) {

@@ -1,0 +1,29 @@
+// Rows of elements between the types they are stored in and computed with. Internal to the kernels.
+#pragma once
+
+#include "loops.hpp"
+
+#include <cstdint>
+
+namespace longstraw {
+
+/// to = from, widened or rounded.
+template <class To, class From>
+void convert_row(To* to, const From* from, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+}
+
+/// Rounds x to bfloat16 where it is.
+inline void round_row(float* x, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) x[i] = bfloat16(x[i]);
+}
+
+/// Whether a row of y may take results of a computation in the type of x: same extents, and that
+/// type or, of float32, bfloat16.
+inline bool takes(const Tensor& y, const Tensor& x) {
+  return same_extents(y, x) && compute_type(y.type()) == x.type();
+}
+
+}  // namespace longstraw
