@@ -15,9 +15,10 @@ void convert_row(To* to, const From* from, int64_t count) {
 }
 
 /// Rounds x to bfloat16 where it is.
-inline void round_row(float* x, int64_t count) {
+template <class T>
+void round_row(T* x, int64_t count) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) x[i] = bfloat16(x[i]);
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(bfloat16(x[i]));
 }
 
 /// Whether a row of y may take results of a computation in the type of x: same extents, and that

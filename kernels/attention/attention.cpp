@@ -17,6 +17,7 @@ using namespace attention_tiles;
 template <class T>
 struct Scratch {
   T *scores, *q, *out, *largest, *sum;
+  T *keys, *values;  // those of a tile, widened
 
   Scratch(const Tensor& workspace, const Shape& shape) {
     scores = workspace.data<T>();
@@ -24,6 +25,8 @@ struct Scratch {
     out = q + shape.rows() * shape.dim;
     largest = out + shape.rows() * shape.dim;
     sum = largest + shape.rows();
+    keys = sum + shape.rows();
+    values = keys + tile_keys * shape.dim;
   }
 };
 
@@ -50,17 +53,18 @@ void attend_tile(const Scratch<T>& scratch, const QueryTile& queries, const Shap
                  const KeyPage& page, const KeyTile& keys) {
   const int64_t dim = shape.dim, group = shape.group();
   const int64_t first = keys.first_query * group, rows = queries.rows(shape) - first;
-  const T* k = page.keys.row<T>(keys.first) + queries.kv_head * dim;
-  const T* v = page.values.row<T>(keys.first) + queries.kv_head * dim;
+  const auto k = of_head(page.keys, keys, queries.kv_head, scratch.keys);
+  const auto v = of_head(page.values, keys, queries.kv_head, scratch.values);
   blas::gemm<T>(Transpose::no, Transpose::yes, rows, keys.count, dim, 1, scratch.q + first * dim,
-                dim, k, page.keys.row_stride(), 0, scratch.scores, tile_keys);
+                dim, k.data, k.stride, 0, scratch.scores, tile_keys);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row = first + r;
     soften(scratch.scores + r * tile_keys, keys.visible(queries.positions[row / group]), keys.count,
            scratch.largest[row], scratch.sum[row], scratch.out + row * dim, dim);
+    if (shape.rounds) round_row(scratch.scores + r * tile_keys, keys.count);
   }
   blas::gemm<T>(Transpose::no, Transpose::no, rows, dim, keys.count, 1, scratch.scores, tile_keys,
-                v, page.values.row_stride(), 1, scratch.out + first * dim, dim);
+                v.data, v.stride, 1, scratch.out + first * dim, dim);
 }
 
 /// Normalises the tile and puts it in its place.
@@ -105,24 +109,27 @@ void attend(const Tensor& out, const Tensor& lse, const Tensor& q,
 
 }  // namespace
 
-int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim) {
+int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim,
+                            DType keys) {
   const Shape shape(queries, heads, kv_heads, dim);
   // Backward needs the most: two tiles of scores, and q, dout, dq of a tile of queries.
-  return shape.rows() * (2 * tile_keys + 3 * dim + 2);
+  return shape.rows() * (2 * tile_keys + 3 * dim + 2) +
+         (keys == DType::bfloat16 ? 2 * tile_keys * dim : 0);
 }
 
 void attention(Stream& stream, const Tensor& out, const Tensor& lse, const Tensor& q,
                std::span<const int64_t> positions, std::span<const KeyPage> pages, double scale,
                const Tensor& workspace) {
   const Shape shape = checked_shape(q, lse, positions, pages);
-  LONGSTRAW_ASSERT(out.size() == q.size() && out.type() == q.type() && lse.type() == q.type());
+  LONGSTRAW_ASSERT(out.size() == q.size() && out.type() == lse.type());
   stream.count("longstraw::attention::forward", 4.0 * static_cast<double>(shape.heads * shape.dim) *
                                                     visible_pairs(positions, pages));
   if (q.empty()) return;
   if (pages.empty()) return see_nothing(out, lse);
-  LONGSTRAW_ASSERT(workspace.size() >= shape.rows() * (tile_keys + 2 * shape.dim + 2));
+  LONGSTRAW_ASSERT(workspace.size() >=
+                   shape.rows() * (tile_keys + 2 * shape.dim + 2) + widened_size(pages, shape.dim));
   for_each("longstraw::attention::forward", 1, [&](int64_t) {
-    dispatch(q.type(), [&]<class T>(T) {
+    dispatch(lse.type(), [&]<class T>(T) {
       attend<T>(out, lse, q, positions, pages, static_cast<T>(scale), shape,
                 Scratch<T>(workspace, shape));
     });

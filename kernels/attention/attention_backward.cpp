@@ -13,6 +13,7 @@ using namespace attention_tiles;
 template <class T>
 struct Scratch {
   T *p, *ds, *q, *dout, *dq;
+  T *keys, *values;  // those of a tile, widened
 
   Scratch(const Tensor& workspace, const Shape& shape) {
     p = workspace.data<T>();
@@ -20,6 +21,8 @@ struct Scratch {
     q = ds + shape.rows() * tile_keys;
     dout = q + shape.rows() * shape.dim;
     dq = dout + shape.rows() * shape.dim;
+    keys = dq + shape.rows() * shape.dim;
+    values = keys + tile_keys * shape.dim;
   }
 };
 
@@ -40,16 +43,13 @@ struct Gradient {
   Scratch<T> scratch;
 
   /// p and ds of the rows from `first` on.
-  void scores(const QueryTile& queries, const KeyPage& page, const KeyTile& keys,
+  void scores(const QueryTile& queries, const KeyTile& keys, const Matrix<T>& k, const Matrix<T>& v,
               int64_t first) const {
     const int64_t dim = shape.dim, group = shape.group(), rows = queries.rows(shape) - first;
-    const T* k = page.keys.row<T>(keys.first) + queries.kv_head * dim;
-    const T* v = page.values.row<T>(keys.first) + queries.kv_head * dim;
     blas::gemm<T>(Transpose::no, Transpose::yes, rows, keys.count, dim, 1, scratch.q + first * dim,
-                  dim, k, page.keys.row_stride(), 0, scratch.p, tile_keys);
+                  dim, k.data, k.stride, 0, scratch.p, tile_keys);
     blas::gemm<T>(Transpose::no, Transpose::yes, rows, keys.count, dim, 1,
-                  scratch.dout + first * dim, dim, v, page.values.row_stride(), 0, scratch.ds,
-                  tile_keys);
+                  scratch.dout + first * dim, dim, v.data, v.stride, 0, scratch.ds, tile_keys);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t query = (first + r) / group;
       const int64_t at =
@@ -57,16 +57,20 @@ struct Gradient {
       soften(scratch.p + r * tile_keys, scratch.ds + r * tile_keys,
              keys.visible(queries.positions[query]), keys.count, lse.data<T>()[at],
              delta.data<T>()[at]);
+      if (!shape.rounds) continue;
+      round_row(scratch.p + r * tile_keys, keys.count);
+      round_row(scratch.ds + r * tile_keys, keys.count);
     }
   }
 
   void tile(const QueryTile& queries, const KeyPage& page, const KeyTile& keys) const {
     const int64_t dim = shape.dim;
     const int64_t first = keys.first_query * shape.group(), rows = queries.rows(shape) - first;
-    scores(queries, page, keys, first);
-    const T* k = page.keys.row<T>(keys.first) + queries.kv_head * dim;
-    blas::gemm<T>(Transpose::no, Transpose::no, rows, dim, keys.count, 1, scratch.ds, tile_keys, k,
-                  page.keys.row_stride(), 1, scratch.dq + first * dim, dim);
+    const auto k = of_head(page.keys, keys, queries.kv_head, scratch.keys);
+    const auto v = of_head(page.values, keys, queries.kv_head, scratch.values);
+    scores(queries, keys, k, v, first);
+    blas::gemm<T>(Transpose::no, Transpose::no, rows, dim, keys.count, 1, scratch.ds, tile_keys,
+                  k.data, k.stride, 1, scratch.dq + first * dim, dim);
     // scratch.q holds scale q, which is what dk = scale ds^T q needs.
     add_product(page.dkeys, queries, keys, scratch.ds, scratch.q + first * dim, rows);
     add_product(page.dvalues, queries, keys, scratch.p, scratch.dout + first * dim, rows);
@@ -111,13 +115,15 @@ void attention_backward(Stream& stream, const Tensor& dq, const Tensor& dout, co
                         std::span<const KeyPage> pages, double scale, const Tensor& workspace) {
   const Shape shape = checked_shape(q, lse, positions, pages);
   LONGSTRAW_ASSERT(dq.size() == q.size() && dout.size() == q.size());
+  LONGSTRAW_ASSERT(dq.type() == lse.type() && compute_type(dout.type()) == lse.type());
   LONGSTRAW_ASSERT(delta.contiguous() && delta.size() == lse.size());
   stream.count("longstraw::attention::backward", backward_operations(shape, positions, pages));
   if (q.empty()) return;
   if (pages.empty()) return clear(dq);
-  LONGSTRAW_ASSERT(workspace.size() >= shape.rows() * (2 * tile_keys + 3 * shape.dim));
+  LONGSTRAW_ASSERT(workspace.size() >=
+                   shape.rows() * (2 * tile_keys + 3 * shape.dim) + widened_size(pages, shape.dim));
   for_each("longstraw::attention::backward", 1, [&](int64_t) {
-    dispatch(q.type(), [&]<class T>(T) {
+    dispatch(lse.type(), [&]<class T>(T) {
       const Gradient<T> gradient{shape, lse, delta, Scratch<T>(workspace, shape)};
       const Scratch<T>& scratch = gradient.scratch;
       for_query_tiles(shape, positions, [&](const QueryTile& queries) {

@@ -39,12 +39,13 @@ void merge(const Tensor& out, const Tensor& lse, const Tensor& outs, const Tenso
   }
 }
 
-template <class T>
+template <class T, class S>
 void dot_rows(const Tensor& delta, const Tensor& dout, const Tensor& out) {
   const int64_t rows = out.extent(0), dim = out.extent(1);
   for (int64_t row = 0; row < rows; ++row) {
-    const T *a = dout.row<T>(row), *b = out.row<T>(row);
-    delta.data<T>()[row] = sum_over<T>(dim, [=](int64_t j) { return a[j] * b[j]; });
+    const S* a = dout.row<S>(row);
+    const T* b = out.row<T>(row);
+    delta.data<T>()[row] = sum_over<T>(dim, [=](int64_t j) { return static_cast<T>(a[j]) * b[j]; });
   }
 }
 
@@ -67,7 +68,9 @@ void row_dot(Stream& stream, const Tensor& delta, const Tensor& dout, const Tens
   LONGSTRAW_ASSERT(delta.contiguous() && dout.extent(1) == out.extent(1));
   stream.count("longstraw::attention::row_dot", 2.0 * static_cast<double>(out.size()));
   for_each("longstraw::attention::row_dot", 1, [&](int64_t) {
-    dispatch(out.type(), [&]<class T>(T) { dot_rows<T>(delta, dout, out); });
+    dispatch(out.type(), [&]<class T>(T) {
+      dispatch_stored<T>(dout.type(), [&]<class S>(S) { dot_rows<T, S>(delta, dout, out); });
+    });
   });
 }
 

@@ -22,9 +22,12 @@ double visible_pairs(std::span<const int64_t> positions, std::span<const KeyPage
 
 namespace {
 
-void check_page(const KeyPage& page, const Tensor& q) {
+void check_page(const KeyPage& page, const Tensor& q, DType type) {
   LONGSTRAW_ASSERT(page.keys.order() == 3 && page.values.order() == 3);
-  LONGSTRAW_ASSERT(page.keys.type() == q.type() && page.values.type() == q.type());
+  LONGSTRAW_ASSERT(compute_type(page.keys.type()) == type);
+  LONGSTRAW_ASSERT(compute_type(page.values.type()) == type);
+  LONGSTRAW_ASSERT(page.dkeys.empty() || page.dkeys.type() == type);
+  LONGSTRAW_ASSERT(page.dvalues.empty() || page.dvalues.type() == type);
   LONGSTRAW_ASSERT(page.keys.extent(2) == q.extent(2) && page.values.extent(2) == q.extent(2));
   LONGSTRAW_ASSERT(page.values.extent(1) == page.keys.extent(1));
   LONGSTRAW_ASSERT(page.keys.extent(0) == static_cast<int64_t>(page.positions.size()));
@@ -35,13 +38,23 @@ void check_page(const KeyPage& page, const Tensor& q) {
 
 }  // namespace
 
+int64_t widened_size(std::span<const KeyPage> pages, int64_t dim) {
+  const bool any = std::any_of(pages.begin(), pages.end(), [](const KeyPage& page) {
+    return page.keys.type() == DType::bfloat16 || page.values.type() == DType::bfloat16;
+  });
+  return any ? 2 * tile_keys * dim : 0;
+}
+
 Shape checked_shape(const Tensor& q, const Tensor& lse, std::span<const int64_t> positions,
                     std::span<const KeyPage> pages) {
   LONGSTRAW_ASSERT(q.order() == 3 && q.extent(0) == static_cast<int64_t>(positions.size()));
   LONGSTRAW_ASSERT(lse.contiguous() && lse.size() == q.extent(0) * q.extent(1));
-  for (const KeyPage& page : pages) check_page(page, q);
+  LONGSTRAW_ASSERT(compute_type(q.type()) == lse.type());
+  for (const KeyPage& page : pages) check_page(page, q, lse.type());
   const int64_t kv_heads = pages.empty() ? q.extent(1) : pages.front().keys.extent(1);
-  return {q.extent(0), q.extent(1), kv_heads, q.extent(2)};
+  Shape shape(q.extent(0), q.extent(1), kv_heads, q.extent(2));
+  shape.rounds = q.type() == DType::bfloat16;
+  return shape;
 }
 
 }  // namespace longstraw::attention_tiles

@@ -7,6 +7,7 @@
 
 #include "longstraw/kernels/attention.hpp"
 #include "math.hpp"
+#include "storage.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -24,6 +25,7 @@ constexpr int64_t straddling_keys = 256;
 
 struct Shape {
   int64_t queries, heads, kv_heads, dim;
+  bool rounds = false;  ///< probabilities and gradients of scores, to bfloat16, before products
 
   Shape(int64_t queries_, int64_t heads_, int64_t kv_heads_, int64_t dim_)
       : queries(queries_), heads(heads_), kv_heads(kv_heads_), dim(dim_) {
@@ -97,10 +99,29 @@ template <class T>
 void pack(T* to, const Tensor& from, const QueryTile& tile, const Shape& shape, T factor) {
   const int64_t row = shape.group() * shape.dim;
   for (size_t i = 0; i < tile.positions.size(); ++i) {
-    const T* source = from.row<T>(tile.first + static_cast<int64_t>(i)) + tile.kv_head * row;
-    for (int64_t j = 0; j < row; ++j) to[j] = factor * source[j];
+    dispatch_stored<T>(from.type(), [&]<class S>(S) {
+      const S* source = from.row<S>(tile.first + static_cast<int64_t>(i)) + tile.kv_head * row;
+      for (int64_t j = 0; j < row; ++j) to[j] = factor * static_cast<T>(source[j]);
+    });
     to += row;
   }
+}
+
+template <class T>
+struct Matrix {
+  const T* data;
+  int64_t stride;
+};
+
+/// Keys or values [tokens, kv_heads, dim] of a tile for one head [count, dim]: where they are or,
+/// of bfloat16, widened into `buffer`.
+template <class T>
+Matrix<T> of_head(const Tensor& from, const KeyTile& tile, int64_t kv_head, T* buffer) {
+  const int64_t dim = from.extent(2), column = kv_head * dim;
+  if (from.type() == dtype_of<T>) return {from.row<T>(tile.first) + column, from.row_stride()};
+  for (int64_t i = 0; i < tile.count; ++i)
+    convert_row(buffer + i * dim, from.row<bfloat16>(tile.first + i) + column, dim);
+  return {buffer, dim};
 }
 
 /// Sums run in this many parts, so that they vectorise and do not depend on alignment.
@@ -141,6 +162,8 @@ T exp_and_sum(T* x, int64_t n, T shift) {
 
 /// (query, key) pairs that are visible, exactly.
 double visible_pairs(std::span<const int64_t> positions, std::span<const KeyPage> pages);
+/// Elements that widened keys and values of a tile take: none unless some page is of bfloat16.
+int64_t widened_size(std::span<const KeyPage> pages, int64_t dim);
 /// Checks what both directions share: extents and types of q, lse and pages.
 Shape checked_shape(const Tensor& q, const Tensor& lse, std::span<const int64_t> positions,
                     std::span<const KeyPage> pages);

@@ -21,6 +21,12 @@ inline Values uniform(std::mt19937_64& random, int64_t count, double low = -1, d
   return values;
 }
 
+/// What bfloat16 keeps of the values.
+inline Values rounded(Values values) {
+  for (double& value : values) value = bfloat16(value);
+  return values;
+}
+
 /// Memory of one tensor in type T.
 template <class T>
 class Array {
@@ -29,7 +35,7 @@ class Array {
   explicit Array(std::initializer_list<int64_t> extents) : extents_(extents) {
     int64_t size = 1;
     for (const int64_t extent : extents) size *= extent;
-    data_.assign(size, std::nan(""));
+    data_.assign(size, static_cast<T>(std::nan("")));
   }
   Array(std::initializer_list<int64_t> extents, const Values& values) : Array(extents) {
     LONGSTRAW_ASSERT(values.size() == data_.size());

@@ -36,8 +36,9 @@ Attention problem(int64_t queries, int64_t first, int64_t keys, int64_t heads, i
   return a;
 }
 
-/// The keys and values of a problem as pages in type T; `owned` lists the keys of this rank.
-template <class T>
+/// The keys and values of a problem as pages in type T, their gradients in G; `owned` lists the
+/// keys of this rank.
+template <class T, class G = T>
 class Pages {
  public:
   enum class Gradients { none, values_only, both };
@@ -51,12 +52,12 @@ class Pages {
       for (int64_t c = 0; c < row_; ++c) k_.push_back(static_cast<T>(a.k[j * row_ + c]));
       for (int64_t c = 0; c < row_; ++c) v_.push_back(static_cast<T>(a.v[j * row_ + c]));
     }
-    dk_.assign(k_.size(), static_cast<T>(initial));
-    dv_.assign(v_.size(), static_cast<T>(initial));
+    dk_.assign(k_.size(), static_cast<G>(initial));
+    dv_.assign(v_.size(), static_cast<G>(initial));
     for (int64_t first = 0; first < count; first += page_tokens) {
       const int64_t tokens = std::min(page_tokens, count - first);
-      const auto view = [&](std::vector<T>& data) {
-        return Tensor(data.data() + first * row_, dtype_of<T>, {tokens, a.kv_heads, a.dim});
+      const auto view = [&]<class E>(std::vector<E>& data) {
+        return Tensor(data.data() + first * row_, dtype_of<E>, {tokens, a.kv_heads, a.dim});
       };
       KeyPage page{view(k_), view(v_), std::span(positions_).subspan(first, tokens), {}, {}};
       if (gradients == Gradients::both) page.dkeys = view(dk_);
@@ -77,7 +78,8 @@ class Pages {
  private:
   int64_t row_;
   std::vector<int64_t> owned_, positions_;
-  std::vector<T> k_, v_, dk_, dv_;
+  std::vector<T> k_, v_;
+  std::vector<G> dk_, dv_;
   std::vector<KeyPage> pages_;
 };
 
@@ -98,14 +100,17 @@ std::vector<int64_t> keys_of_rank(const Attention& a, int64_t block, int ranks, 
 }
 
 template <class T>
-Array<T> workspace_of(const Attention& a) {
-  return Array<T>({attention_workspace(a.queries(), a.heads, a.kv_heads, a.dim)});
+Array<T> workspace_of(const Attention& a, std::span<const KeyPage> pages) {
+  const DType keys = pages.empty() ? dtype_of<T> : pages.front().keys.type();
+  return Array<T>({attention_workspace(a.queries(), a.heads, a.kv_heads, a.dim, keys)});
 }
 
-template <class T>
+/// Queries are stored in S.
+template <class T, class S = T>
 AttentionResult run(const Attention& a, std::span<const KeyPage> pages) {
   Array<T> out({a.queries(), a.heads, a.dim}), lse({a.queries(), a.heads});
-  Array<T> q({a.queries(), a.heads, a.dim}, a.q), workspace = workspace_of<T>(a);
+  Array<S> q({a.queries(), a.heads, a.dim}, a.q);
+  Array<T> workspace = workspace_of<T>(a, pages);
   Stream stream;
   attention(stream, out, lse, q, a.positions, pages, a.scale, workspace);
   return {out.values(), lse.values()};
@@ -117,14 +122,15 @@ Values row_sums(const Values& a, const Values& b, int64_t dim) {
   return sums;
 }
 
-/// dq; the pages take dk and dv.
-template <class T>
+/// dq; the pages take dk and dv. Queries are stored in S, and dout.
+template <class T, class S = T>
 Values run_backward(const Attention& a, const AttentionResult& forward, const Values& dout,
                     std::span<const KeyPage> pages, Stream& stream) {
-  Array<T> dq({a.queries(), a.heads, a.dim}), d({a.queries(), a.heads, a.dim}, dout);
-  Array<T> q({a.queries(), a.heads, a.dim}, a.q), lse({a.queries(), a.heads}, forward.lse);
+  Array<T> dq({a.queries(), a.heads, a.dim});
+  Array<S> d({a.queries(), a.heads, a.dim}, dout), q({a.queries(), a.heads, a.dim}, a.q);
+  Array<T> lse({a.queries(), a.heads}, forward.lse);
   Array<T> delta({a.queries(), a.heads}, row_sums(dout, forward.out, a.dim));
-  Array<T> workspace = workspace_of<T>(a);
+  Array<T> workspace = workspace_of<T>(a, pages);
   attention_backward(stream, dq, d, q, lse, delta, a.positions, pages, a.scale, workspace);
   return dq.values();
 }
@@ -357,13 +363,112 @@ TEST(Attention, CountsVisiblePairsExactly) {
   for (const auto& [wanted, factor] : {std::pair{Gradients::none, 6.0}, {Gradients::both, 10.0}}) {
     const Pages<double> pages(a, 27, all_keys(a), wanted);
     Array<double> out({100, 4, 8}), lse({100, 4}), q({100, 4, 8}, a.q);
-    Array<double> workspace = workspace_of<double>(a);
+    Array<double> workspace = workspace_of<double>(a, pages);
     Stream stream;
     attention(stream, out, lse, q, a.positions, pages, a.scale, workspace);
     run_backward<double>(a, forward, dout, pages, stream);
     EXPECT_EQ(stream.operations().at("longstraw::attention::forward"), 4 * 32 * pairs);
     EXPECT_EQ(stream.operations().at("longstraw::attention::backward"), factor * 32 * pairs);
   }
+}
+
+/// Sums of the sizes of the terms of out, dq, dk and dv.
+struct Sizes {
+  Values out, dq, dk, dv;
+};
+
+Sizes term_sizes(const Attention& a, const AttentionResult& forward, const Values& dout) {
+  Sizes sizes{Values(a.q.size(), 0.0), Values(a.q.size(), 0.0), Values(a.k.size(), 0.0),
+              Values(a.v.size(), 0.0)};
+  for (int64_t i = 0; i < a.queries(); ++i)
+    for (int64_t h = 0; h < a.heads; ++h) {
+      const int64_t row = (i * a.heads + h) * a.dim;
+      double delta = 0;
+      for (int64_t c = 0; c < a.dim; ++c) delta += dout[row + c] * forward.out[row + c];
+      for (int64_t j = 0; j < a.keys(); ++j) {
+        if (!a.sees(i, j)) continue;
+        const int64_t key = a.key_at(j, h);
+        const double p = std::exp(a.score(i, h, j) - forward.lse[i * a.heads + h]);
+        double dp = 0;
+        for (int64_t c = 0; c < a.dim; ++c) dp += dout[row + c] * a.v[key + c];
+        const double ds = a.scale * p * std::abs(dp - delta);
+        for (int64_t c = 0; c < a.dim; ++c) {
+          sizes.out[row + c] += p * std::abs(a.v[key + c]);
+          sizes.dv[key + c] += p * std::abs(dout[row + c]);
+          sizes.dq[row + c] += ds * std::abs(a.k[key + c]);
+          sizes.dk[key + c] += ds * std::abs(a.q[row + c]);
+        }
+      }
+    }
+  return sizes;
+}
+
+/// Each term was rounded to bfloat16, by at most 2^-8 of it, when `rounds`; what is done in float32
+/// costs as much as it does there, of the largest sum of terms (1 at least: with one key, gradients
+/// of scores are differences of terms of that size).
+void expect_terms(const Values& got, const Values& expected, const Values& sizes, bool rounds) {
+  ASSERT_EQ(got.size(), expected.size());
+  double largest = 1;
+  for (const double size : sizes) largest = std::max(largest, size);
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], (rounds ? 0x1p-8 : 0) * sizes[i] + float_bound * largest) << i;
+}
+
+/// Queries and dout stored in Q, keys and values in K, of which one is bfloat16.
+template <class Q, class K>
+void check_stored(int64_t queries, int64_t first, int64_t keys, int64_t group,
+                  int64_t page_tokens) {
+  SCOPED_TRACE(str("{} keys in pages of {}, groups of {}", keys, page_tokens, group));
+  constexpr bool rounds = std::is_same_v<Q, bfloat16>;
+  Attention a = problem(queries, first, keys, 2 * group, 2, 10);
+  for (Values* x : {&a.q, &a.k, &a.v}) *x = test::rounded(*x);
+  const Values dout = test::rounded(random_like(a.q, 3));
+  const AttentionResult expected = reference::attention(a);
+  const auto gradient = reference::attention_backward(a, expected, dout);
+  const Sizes sizes = term_sizes(a, expected, dout);
+
+  using StoredPages = Pages<K, float>;
+  const auto once = [&] {
+    const StoredPages pages(a, page_tokens, all_keys(a), StoredPages::Gradients::both);
+    const AttentionResult got = run<float, Q>(a, pages);
+    Stream stream;
+    std::vector<Values> all{got.out, got.lse,
+                            run_backward<float, Q>(a, expected, dout, pages, stream),
+                            Values(a.k.size(), 0.0), Values(a.v.size(), 0.0)};
+    pages.collect(all[3], all[4]);
+    return all;
+  };
+  const auto got = once();
+  expect_terms(got[0], expected.out, sizes.out, rounds);
+  EXPECT_LT(relative_error(got[1], expected.lse), float_bound);
+  expect_terms(got[2], gradient.dq, sizes.dq, rounds);
+  expect_terms(got[3], gradient.dk, sizes.dk, rounds);
+  expect_terms(got[4], gradient.dv, sizes.dv, rounds);
+  EXPECT_EQ(got, once());
+  // what is rounded shows
+  EXPECT_EQ(keys > 100 && relative_error(got[0], expected.out) > 10 * float_bound,
+            keys > 100 && rounds);
+}
+
+TEST(AttentionOfBfloat16, EqualsReferenceOfRoundedOperands) {
+  for (const int64_t group : {1, 3})
+    for (const int64_t keys : {1, 3, 63, 64, 65, 597})
+      for (const int64_t page_tokens : {int64_t{64}, keys}) {
+        check_stored<bfloat16, bfloat16>(keys, 0, keys, group, page_tokens);
+        check_stored<float, bfloat16>(keys, 0, keys, group, page_tokens);
+        check_stored<bfloat16, float>(keys, 0, keys, group, page_tokens);
+      }
+  // tiles that every query sees
+  check_stored<bfloat16, bfloat16>(5, 1100, 1105, 3, 700);
+  check_stored<float, bfloat16>(300, 1100, 1400, 1, 700);
+}
+
+TEST(Attention, RowDotOfBfloat16) {
+  Array<float> delta({3}), b({3, 2}, {1, 1, 2, 2, 3, 3.001});
+  Array<bfloat16> a({3, 2}, {1, 2, 3, 4, 5, 6});
+  Stream stream;
+  row_dot(stream, delta, a, b);
+  EXPECT_LT(relative_error(delta.values(), {3, 14, 33.006}), 0x1p-22);
 }
 
 TEST(Attention, RowDot) {

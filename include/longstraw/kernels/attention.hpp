@@ -21,9 +21,15 @@ struct KeyPage {
   Tensor dvalues;
 };
 
-/// Elements of workspace (of the compute type) for the two functions below; bounded, whatever the
-/// number of queries and keys.
-int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim);
+/// Elements of workspace (of the compute type) for the two functions below with pages of type
+/// `keys`; bounded, whatever the number of queries and keys.
+int64_t attention_workspace(int64_t queries, int64_t heads, int64_t kv_heads, int64_t dim,
+                            DType keys = DType::float32);
+
+/// Types: where lse is float32, q, dout and the keys and values of a page may each be bfloat16; the
+/// rest, page gradients too, is of the type of lse. With a q of bfloat16, probabilities and
+/// gradients of scores are rounded to it as operands of their products; the softmax and its sum are
+/// float32. Pages of bfloat16 alone round nothing more.
 
 /// For every query (position p_i, ascending) and head h: softmax over all keys at positions <= p_i
 /// of scale q.k; head h uses kv head h / (heads / kv_heads). Writes out [queries, heads, dim]
@@ -48,7 +54,8 @@ void attention_backward(Stream& stream, const Tensor& dq, const Tensor& dout, co
 /// every L_i is -inf. All contiguous.
 void attention_merge(Stream& stream, const Tensor& out, const Tensor& lse, const Tensor& outs,
                      const Tensor& lses);
-/// delta [rows] = sum over dim of dout * out, both [rows, dim].
+/// delta [rows] = sum over dim of dout * out, both [rows, dim]; dout may be bfloat16 where the rest
+/// is float32.
 void row_dot(Stream& stream, const Tensor& delta, const Tensor& dout, const Tensor& out);
 
 }  // namespace longstraw
