@@ -12,8 +12,9 @@ Shape checked_shape(const Tensor& state, const Tensor& q, const Tensor& k, const
   LONGSTRAW_ASSERT(state.extent(1) == shape.dk && state.extent(2) == shape.dv);
   LONGSTRAW_ASSERT(g.contiguous() && g.size() == shape.tokens * shape.heads);
   LONGSTRAW_ASSERT(beta.contiguous() && beta.size() == shape.tokens * shape.heads);
-  LONGSTRAW_ASSERT(k.type() == q.type() && v.type() == q.type() && state.type() == q.type());
-  LONGSTRAW_ASSERT(g.type() == q.type() && beta.type() == q.type());
+  const DType type = state.type();
+  LONGSTRAW_ASSERT(compute_type(q.type()) == type && compute_type(k.type()) == type);
+  LONGSTRAW_ASSERT(compute_type(v.type()) == type && g.type() == type && beta.type() == type);
   LONGSTRAW_ASSERT(shape.heads == 0 ||
                    (map.key_head(0) >= 0 && map.key_head(shape.heads - 1) < shape.key_heads));
   return shape;

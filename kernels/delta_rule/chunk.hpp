@@ -15,6 +15,7 @@
 #include "gemm/blas.hpp"
 #include "longstraw/kernels/delta_rule.hpp"
 #include "math.hpp"
+#include "storage.hpp"
 
 #include <algorithm>
 
@@ -53,11 +54,28 @@ struct Rows {
   T* operator[](int64_t i) const { return data + i * stride; }
 };
 
-/// [Q; K] of the chunk, 2 n contiguous rows.
+/// Tokens [first, first + n) of one head of `from` [tokens, heads, dim], of T or stored in
+/// bfloat16, as n contiguous rows.
 template <class T>
-void pack(T* qk, const Rows<T>& q, const Rows<T>& k, int64_t n, int64_t dk) {
-  for (int64_t i = 0; i < n; ++i) std::copy_n(q[i], dk, qk + i * dk);
-  for (int64_t i = 0; i < n; ++i) std::copy_n(k[i], dk, qk + (n + i) * dk);
+void pack(T* to, const Tensor& from, int64_t first, int64_t head, int64_t n) {
+  const int64_t dim = from.extent(2);
+  dispatch_stored<T>(from.type(), [&]<class S>(S) {
+    const Rows<S> rows(from, first, head);
+    for (int64_t i = 0; i < n; ++i) convert_row(to + i * dim, rows[i], dim);
+  });
+}
+
+/// rhs = V - e^gam rhs, of the same tokens and head of v.
+template <class T>
+void subtract_from_values(T* rhs, const Tensor& v, int64_t first, int64_t head,
+                          const Decay<T>& decay, int64_t n) {
+  const int64_t dv = v.extent(2);
+  dispatch_stored<T>(v.type(), [&]<class S>(S) {
+    const Rows<S> values(v, first, head);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t c = 0; c < dv; ++c)
+        rhs[i * dv + c] = static_cast<T>(values[i][c]) - decay.start[i] * rhs[i * dv + c];
+  });
 }
 
 /// products [2 n, n] = [Q; K] K^T.

@@ -45,13 +45,13 @@ struct Forward {
     weigh(gamma, p, strict, products, decay, n);
     invert_diagonal(inverse, strict, beta_rows, heads, n);
     blas::gemm<T>(Transpose::no, Transpose::no, 2 * n, dv, dk, 1, qk, dk, s, dv, 0, read, dv);
-    const Rows<T> out(o, first, head), values(v, first, head);
+    const Rows<T> out(o, first, head);
     T* rhs = read + n * dv;
     for (int64_t i = 0; i < n; ++i) {
       const T factor = decay.start[i];
       for (int64_t c = 0; c < dv; ++c) out[i][c] = factor * read[i * dv + c];
-      for (int64_t c = 0; c < dv; ++c) rhs[i * dv + c] = values[i][c] - factor * rhs[i * dv + c];
     }
+    subtract_from_values(rhs, v, first, head, decay, n);
     solve(error, value, rhs, strict, inverse, beta_rows, heads, n, dv);
     blas::gemm<T>(Transpose::no, Transpose::no, n, dv, n, 1, p, n, value, dv, 1, out.data,
                   out.stride);
@@ -67,7 +67,8 @@ struct Forward {
       while (end < shape.heads && map.key_head(end) == key_head) ++end;
       for (int64_t first = 0; first < shape.tokens; first += delta_chunk) {
         const int64_t n = std::min(delta_chunk, shape.tokens - first);
-        pack<T>(scratch.qk, {q, first, key_head}, {k, first, key_head}, n, shape.dk);
+        pack(scratch.qk, q, first, key_head, n);
+        pack(scratch.qk + n * shape.dk, k, first, key_head, n);
         multiply_keys(scratch.products, scratch.qk, n, shape.dk);
         for (int64_t h = head; h < end; ++h) chunk(h, first, n);
       }
@@ -89,10 +90,11 @@ void delta_rule(Stream& stream, const Tensor& o, const Tensor& state, const Tens
   stream.count("longstraw::delta_rule::forward",
                static_cast<double>(shape.tokens * shape.heads) *
                    (2.0 * delta_chunk * (3 * dk + 2 * dv) + 6 * dk * dv));
-  LONGSTRAW_ASSERT(o.order() == 3 && o.size() == v.size() && o.extent(1) == shape.heads);
+  LONGSTRAW_ASSERT(o.type() == state.type() && o.order() == 3 && o.size() == v.size() &&
+                   o.extent(1) == shape.heads);
   LONGSTRAW_ASSERT(workspace.size() >= delta_rule_workspace(shape.tokens, shape.dk, shape.dv));
   for_each("longstraw::delta_rule::forward", 1, [&](int64_t) {
-    dispatch(q.type(), [&]<class T>(T) {
+    dispatch(state.type(), [&]<class T>(T) {
       Forward<T>{o, state, v, g, beta, shape, Scratch<T>(workspace, shape)}.run(q, k, map);
     });
   });

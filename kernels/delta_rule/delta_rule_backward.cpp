@@ -87,16 +87,14 @@ struct Backward {
     const int64_t n = length(first), ck = shape.dk, cv = shape.dv;
     const Saved<T> keep = saved(first);
     const Decay<T> factors = decay(head, first);
-    pack<T>(scratch.qk, {q, first, map.key_head(head)}, {k, first, map.key_head(head)}, n, ck);
+    pack(scratch.qk, q, first, map.key_head(head), n);
+    pack(scratch.qk + n * ck, k, first, map.key_head(head), n);
     multiply_keys(scratch.products, scratch.qk, n, ck);
     weigh(keep.gamma, keep.p, keep.strict, scratch.products, factors, n);
     invert_diagonal(keep.inverse, keep.strict, betas(head, first), shape.heads, n);
     T *rhs = scratch.dvalue, *kept = scratch.outer, *keys = scratch.qk + n * ck;
     blas::gemm<T>(Transpose::no, Transpose::no, n, cv, ck, 1, keys, ck, keep.state, cv, 0, rhs, cv);
-    const Rows<T> values(v, first, head);
-    for (int64_t i = 0; i < n; ++i)
-      for (int64_t c = 0; c < cv; ++c)
-        rhs[i * cv + c] = values[i][c] - factors.start[i] * rhs[i * cv + c];
+    subtract_from_values(rhs, v, first, head, factors, n);
     solve(keep.error, keep.value, rhs, keep.strict, keep.inverse, betas(head, first), shape.heads,
           n, cv);
     if (next == nullptr) return;
@@ -114,8 +112,8 @@ struct Backward {
     const Saved<T> keep = saved(first);
     const T *keys = scratch.qk + n * ck, *ds = dstate.row<T>(head);
     T *d = scratch.dvalue, *h = scratch.outer + n * cv;
-    const Rows<T> dout_rows(dout, first, head), dv_rows(dv, first, head);
-    for (int64_t i = 0; i < n; ++i) std::copy_n(dout_rows[i], cv, scratch.outer + i * cv);
+    const Rows<T> dv_rows(dv, first, head);
+    pack(scratch.outer, dout, first, head, n);
     blas::gemm<T>(Transpose::no, Transpose::no, n, cv, ck, 1, keys, ck, ds, cv, 0, d, cv);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t c = 0; c < cv; ++c) d[i * cv + c] *= factors.end[i];
@@ -178,7 +176,8 @@ struct Backward {
     const Saved<T> keep = saved(first);
     const Decay<T> factors = decay(head, first);
     T* ds = dstate.row<T>(head);
-    pack<T>(scratch.qk, {q, first, key_head}, {k, first, key_head}, n, ck);
+    pack(scratch.qk, q, first, key_head, n);
+    pack(scratch.qk + n * ck, k, first, key_head, n);
     through_solve(head, first, factors);
     blas::gemm<T>(Transpose::no, Transpose::yes, 2 * n, n + ck, cv, 1, scratch.outer, cv,
                   keep.value, cv, 0, scratch.products, n + ck);
@@ -244,12 +243,14 @@ void delta_rule_backward(Stream& stream, const Tensor& dq, const Tensor& dk, con
   LONGSTRAW_ASSERT(dq.order() == 3 && dq.size() == q.size() && dk.size() == k.size());
   LONGSTRAW_ASSERT(dk.order() == 3 && dv.order() == 3 && dv.size() == v.size());
   LONGSTRAW_ASSERT(dout.order() == 3 && dout.size() == v.size() && dstate.size() == state.size());
+  LONGSTRAW_ASSERT(compute_type(dout.type()) == state.type() && dq.type() == state.type());
+  LONGSTRAW_ASSERT(dk.type() == state.type() && dv.type() == state.type());
   LONGSTRAW_ASSERT(dg.contiguous() && dg.size() == g.size());
   LONGSTRAW_ASSERT(dbeta.contiguous() && dbeta.size() == beta.size());
   LONGSTRAW_ASSERT(workspace.size() >=
                    delta_rule_backward_workspace(shape.tokens, shape.dk, shape.dv));
   for_each("longstraw::delta_rule::backward", 1, [&](int64_t) {
-    dispatch(q.type(), [&]<class T>(T) {
+    dispatch(state.type(), [&]<class T>(T) {
       Backward<T>{dq, dk, dv, dg, dbeta, dstate, dout,  state,
                   q,  k,  v,  g,  beta,  map,    shape, Scratch<T>(workspace, shape)}
           .run();

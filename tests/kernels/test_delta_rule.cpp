@@ -54,10 +54,12 @@ DeltaRule problem(int64_t tokens, const Part& part, const Gates& gates = {}, int
   return rule;
 }
 
-/// The arguments of both directions in type T.
-template <class T>
+/// The arguments of both directions in type T; q and k are stored in K, v in V.
+template <class T, class K = T, class V = K>
 struct Arguments {
-  Array<T> q, k, v, g, beta, state;
+  Array<K> q, k;
+  Array<V> v;
+  Array<T> g, beta, state;
   explicit Arguments(const DeltaRule& r)
       : q({r.tokens, r.key_heads, r.dk}, r.q),
         k({r.tokens, r.key_heads, r.dk}, r.k),
@@ -67,9 +69,9 @@ struct Arguments {
         state({r.heads(), r.dk, r.dv}, r.state) {}
 };
 
-template <class T>
+template <class T, class K = T, class V = K>
 DeltaRuleResult run(const DeltaRule& r, const HeadMap& map) {
-  Arguments<T> a(r);
+  Arguments<T, K, V> a(r);
   Array<T> o({r.tokens, r.heads(), r.dv});
   Array<T> workspace({delta_rule_workspace(r.tokens, r.dk, r.dv)});
   Stream stream;
@@ -77,13 +79,15 @@ DeltaRuleResult run(const DeltaRule& r, const HeadMap& map) {
   return {o.values(), a.state.values()};
 }
 
-template <class T>
+/// dout is stored in V, too.
+template <class T, class K = T, class V = K>
 DeltaRuleGradient run_backward(const DeltaRule& r, const HeadMap& map, const Values& dout,
                                const Values& dstate) {
-  Arguments<T> a(r);
+  Arguments<T, K, V> a(r);
   Array<T> dq({r.tokens, r.key_heads, r.dk}), dk({r.tokens, r.key_heads, r.dk});
   Array<T> dv({r.tokens, r.heads(), r.dv}), dg({r.tokens, r.heads()}), dbeta({r.tokens, r.heads()});
-  Array<T> d({r.tokens, r.heads(), r.dv}, dout), ds({r.heads(), r.dk, r.dv}, dstate);
+  Array<V> d({r.tokens, r.heads(), r.dv}, dout);
+  Array<T> ds({r.heads(), r.dk, r.dv}, dstate);
   Array<T> workspace({delta_rule_backward_workspace(r.tokens, r.dk, r.dv)});
   Stream stream;
   delta_rule_backward(stream, dq, dk, dv, dg, dbeta, ds, d, a.state, a.q, a.k, a.v, a.g, a.beta,
@@ -279,6 +283,33 @@ TYPED_TEST(DeltaRuleOf, NoTokensAndNoHeads) {
   const auto gradient = run_backward<T>(none, {}, {}, {});
   EXPECT_EQ(gradient.dq, Values(none.q.size(), 0.0));
   EXPECT_TRUE(run<T>(none, {}).o.empty());
+}
+
+/// Both directions with stored operands: as exact as with float32, since nothing else is rounded.
+template <class K, class V>
+void check_stored(int64_t tokens, int64_t per_key) {
+  SCOPED_TRACE(str("{} tokens, {} value heads a key head", tokens, per_key));
+  const Part part{0, 2 * per_key, per_key};
+  DeltaRule rule = problem(tokens, part);
+  for (Values* x : {&rule.q, &rule.k, &rule.v}) *x = test::rounded(*x);
+  const Values dout = test::rounded(random_like(rule.v, 1)), dstate = random_like(rule.state, 2);
+  const auto forward = run<float, K, V>(rule, part.map());
+  const auto back = run_backward<float, K, V>(rule, part.map(), dout, dstate);
+  expect_near(forward, reference::delta_rule(rule), bound<float>);
+  expect_near(back, reference::delta_rule_backward(rule, dout, dstate), bound<float>);
+  EXPECT_EQ(forward.o, (run<float, K, V>(rule, part.map()).o));
+  const auto again = run_backward<float, K, V>(rule, part.map(), dout, dstate);
+  EXPECT_EQ(back.dq, again.dq);
+  EXPECT_EQ(back.dstate, again.dstate);
+}
+
+TEST(DeltaRuleOfBfloat16, EqualsTheRecurrenceOfRoundedOperands) {
+  for (const int64_t per_key : {1, 3})
+    for (const int64_t tokens : {1, 3, 16, 17, 63, 64, 65, 597}) {
+      check_stored<bfloat16, bfloat16>(tokens, per_key);
+      check_stored<bfloat16, float>(tokens, per_key);
+      check_stored<float, bfloat16>(tokens, per_key);
+    }
 }
 
 TYPED_TEST(DeltaRuleOf, TwiceTheSameBits) {

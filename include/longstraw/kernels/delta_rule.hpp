@@ -45,14 +45,15 @@ int64_t delta_rule_backward_workspace(int64_t tokens, int64_t dk, int64_t dv);
 ///     S <- e^g S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q
 /// q, k [tokens, key_heads, dk] (normalised, q scaled), v, o [tokens, heads, dv], g, beta
 /// [tokens, heads] (contiguous), g <= 0 without lower bound; state [heads, dk, dv] is read as the
-/// state before the first token and written as the state after the last.
+/// state before the first token and written as the state after the last. q, k and v may each be
+/// bfloat16 where the state is float32; the rest is of the type of the state, as is all arithmetic.
 void delta_rule(Stream& stream, const Tensor& o, const Tensor& state, const Tensor& q,
                 const Tensor& k, const Tensor& v, const Tensor& g, const Tensor& beta,
                 const HeadMap& map, const Tensor& workspace);
 /// Backward. `state` is the state *before* the first token (not changed). dstate [heads, dk, dv] is
 /// read as the gradient of the state after the last token and written as that of the state before
 /// the first. Writes dq, dk (summed over the local value heads of a key head, in order; 0 for a key
-/// head without any), dv, dg, dbeta.
+/// head without any), dv, dg, dbeta. q, k, v and dout may each be bfloat16, as above.
 void delta_rule_backward(Stream& stream, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                          const Tensor& dg, const Tensor& dbeta, const Tensor& dstate,
                          const Tensor& dout, const Tensor& state, const Tensor& q, const Tensor& k,
