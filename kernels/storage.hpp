@@ -27,4 +27,20 @@ inline bool takes(const Tensor& y, const Tensor& x) {
   return same_extents(y, x) && compute_type(y.type()) == x.type();
 }
 
+/// Whether w is a vector of weights for the columns of x, of its type or bfloat16.
+inline bool weighs_columns(const Tensor& w, const Tensor& x) {
+  return is_vector(w, x.extent(1)) && compute_type(w.type()) == x.type();
+}
+
+/// Calls `body(T{}, A{}, B{})`: T is what `type` computes in, A and B what `a` and `b` are stored
+/// in.
+template <class Body>
+void dispatch_stored(DType type, DType a, DType b, const Body& body) {
+  dispatch(type, [&]<class T>(T t) {
+    dispatch_stored<T>(a, [&]<class A>(A stored) {
+      dispatch_stored<T>(b, [&]<class B>(B other) { body(t, stored, other); });
+    });
+  });
+}
+
 }  // namespace longstraw

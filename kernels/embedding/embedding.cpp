@@ -1,8 +1,7 @@
 #include "longstraw/kernels/embedding.hpp"
 
 #include "loops.hpp"
-
-#include <cstring>
+#include "storage.hpp"
 
 namespace longstraw {
 namespace {
@@ -14,14 +13,16 @@ bool all_below(std::span<const int32_t> ids, int64_t vocab) {
 }  // namespace
 
 void embed(Stream& stream, const Tensor& x, const Tensor& table, std::span<const int32_t> ids) {
-  LONGSTRAW_ASSERT(x.order() == 2 && table.order() == 2 && x.type() == table.type());
+  LONGSTRAW_ASSERT(x.order() == 2 && table.order() == 2 && x.type() == compute_type(table.type()));
   LONGSTRAW_ASSERT(x.extent(0) == std::ssize(ids) && x.extent(1) == table.extent(1));
   LONGSTRAW_ASSERT(all_below(ids, table.extent(0)));
   constexpr auto label = "longstraw::embed::forward";
   stream.count(label, 0);
   dispatch(x.type(), [&]<class T>(T) {
-    for_each(label, x.extent(0), [=](int64_t token) {
-      std::memcpy(x.row<T>(token), table.row<T>(ids[token]), sizeof(T) * table.row_size());
+    dispatch_stored<T>(table.type(), [&]<class S>(S) {
+      for_each(label, x.extent(0), [=](int64_t token) {
+        convert_row(x.row<T>(token), table.row<S>(ids[token]), table.row_size());
+      });
     });
   });
 }

@@ -3,6 +3,7 @@
 #include "loops.hpp"
 #include "math.hpp"
 #include "norm/column_sums.hpp"
+#include "storage.hpp"
 
 #include <cmath>
 
@@ -34,8 +35,8 @@ bool same_matrices(const Tensor& x, std::initializer_list<Tensor> others) {
          std::all_of(others.begin(), others.end(), [&](const Tensor& o) { return alike(x, o); });
 }
 
-bool fits_columns(const Tensor& w, const Tensor& x) {
-  return is_vector(w, x.extent(1)) && w.type() == x.type();
+bool fits_columns(const Tensor& dw, const Tensor& x) {
+  return is_vector(dw, x.extent(1)) && dw.type() == x.type();
 }
 
 double operations(const Tensor& x, double per_element) {
@@ -46,19 +47,19 @@ double operations(const Tensor& x, double per_element) {
 
 void rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, NormWeight kind,
               double eps) {
-  LONGSTRAW_ASSERT(same_matrices(x, {y}) && fits_columns(w, x));
+  LONGSTRAW_ASSERT(x.order() == 2 && takes(y, x) && weighs_columns(w, x));
   constexpr auto label = "longstraw::rms_norm::forward";
   stream.count(label, operations(x, 5));
   const int64_t dim = x.extent(1);
-  dispatch(x.type(), [&]<class T>(T) {
-    const T* weight = w.data<T>();
+  dispatch_stored(x.type(), w.type(), y.type(), [&]<class T, class W, class Y>(T, W, Y) {
+    const W* weight = w.data<W>();
     const T centre = kind == NormWeight::zero_centred ? 1 : 0;
     for_each(label, x.extent(0), [=](int64_t row) {
       const T* in = x.row<T>(row);
-      T* out = y.row<T>(row);
+      Y* out = y.row<Y>(row);
       const T r = inverse_rms(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = in[c] * r * (centre + weight[c]);
+      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(in[c] * r * (centre + weight[c]));
     });
   });
 }
@@ -66,12 +67,12 @@ void rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
 void rms_norm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, const Tensor& dy,
                        const Tensor& x, const Tensor& w, NormWeight kind, double eps,
                        bool accumulate_dx) {
-  LONGSTRAW_ASSERT(same_matrices(x, {dx, dy}) && fits_columns(w, x) && fits_columns(dw, x));
+  LONGSTRAW_ASSERT(same_matrices(x, {dx, dy}) && weighs_columns(w, x) && fits_columns(dw, x));
   constexpr auto label = "longstraw::rms_norm::backward";
   stream.count(label, operations(x, 13));
   const int64_t dim = x.extent(1);
-  dispatch(x.type(), [&]<class T>(T) {
-    const T* weight = w.data<T>();
+  dispatch_stored(x.type(), w.type(), x.type(), [&]<class T, class W>(T, W, auto) {
+    const W* weight = w.data<W>();
     const T centre = kind == NormWeight::zero_centred ? 1 : 0;
     const auto scale = [=](int64_t row) { return inverse_rms(x.row<T>(row), dim, eps); };
     const auto weight_term = [=](int64_t row, T r) {
@@ -102,18 +103,19 @@ void rms_norm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, const
 
 void gated_rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& z,
                     const Tensor& w, double eps) {
-  LONGSTRAW_ASSERT(same_matrices(x, {y, z}) && fits_columns(w, x));
+  LONGSTRAW_ASSERT(same_matrices(x, {z}) && takes(y, x) && weighs_columns(w, x));
   constexpr auto label = "longstraw::gated_rms_norm::forward";
   stream.count(label, operations(x, 10));
   const int64_t dim = x.extent(1);
-  dispatch(x.type(), [&]<class T>(T) {
-    const T* weight = w.data<T>();
+  dispatch_stored(x.type(), w.type(), y.type(), [&]<class T, class W, class Y>(T, W, Y) {
+    const W* weight = w.data<W>();
     for_each(label, x.extent(0), [=](int64_t row) {
       const T *in = x.row<T>(row), *gate = z.row<T>(row);
-      T* out = y.row<T>(row);
+      Y* out = y.row<Y>(row);
       const T r = inverse_rms(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = in[c] * r * weight[c] * math::silu(gate[c]);
+      for (int64_t c = 0; c < dim; ++c)
+        out[c] = static_cast<Y>(in[c] * r * weight[c] * math::silu(gate[c]));
     });
   });
 }
@@ -121,12 +123,13 @@ void gated_rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tens
 void gated_rms_norm_backward(Stream& stream, const Tensor& dx, const Tensor& dz, const Tensor& dw,
                              const Tensor& dy, const Tensor& x, const Tensor& z, const Tensor& w,
                              double eps) {
-  LONGSTRAW_ASSERT(same_matrices(x, {dx, dz, dy, z}) && fits_columns(w, x) && fits_columns(dw, x));
+  LONGSTRAW_ASSERT(same_matrices(x, {dx, dz, dy, z}) && weighs_columns(w, x) &&
+                   fits_columns(dw, x));
   constexpr auto label = "longstraw::gated_rms_norm::backward";
   stream.count(label, operations(x, 30));
   const int64_t dim = x.extent(1);
-  dispatch(x.type(), [&]<class T>(T) {
-    const T* weight = w.data<T>();
+  dispatch_stored(x.type(), w.type(), x.type(), [&]<class T, class W>(T, W, auto) {
+    const W* weight = w.data<W>();
     const auto scale = [=](int64_t row) { return inverse_rms(x.row<T>(row), dim, eps); };
     const auto weight_term = [=](int64_t row, T r) {
       const T *in = x.row<T>(row), *above = dy.row<T>(row), *gate = z.row<T>(row);
@@ -153,17 +156,17 @@ void gated_rms_norm_backward(Stream& stream, const Tensor& dx, const Tensor& dz,
 }
 
 void l2_norm(Stream& stream, const Tensor& y, const Tensor& x, double scale, double eps) {
-  LONGSTRAW_ASSERT(same_matrices(x, {y}));
+  LONGSTRAW_ASSERT(x.order() == 2 && takes(y, x));
   constexpr auto label = "longstraw::l2_norm::forward";
   stream.count(label, operations(x, 3));
   const int64_t dim = x.extent(1);
-  dispatch(x.type(), [&]<class T>(T) {
+  dispatch_stored(x.type(), x.type(), y.type(), [&]<class T, class Y>(T, auto, Y) {
     for_each(label, x.extent(0), [=](int64_t row) {
       const T* in = x.row<T>(row);
-      T* out = y.row<T>(row);
+      Y* out = y.row<Y>(row);
       const T factor = static_cast<T>(scale) * inverse_length(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = in[c] * factor;
+      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(in[c] * factor);
     });
   });
 }

@@ -118,5 +118,41 @@ TEST(Add, ContiguousAndStrided) {
             2 * 2 * 65.0 * (1 + 3 + 64 + 65 + 597));
 }
 
+// Values of the float32 computation (32 roundings, as above), rounded once.
+TEST(Gates, ResultsOfBfloat16) {
+  constexpr DType half = DType::bfloat16, full = DType::float32;
+  constexpr double tolerance = 32 * 0x1p-23;
+  Stream stream;
+  for (const int64_t rows : {1, 3, 65})
+    for (const int64_t dim : sizes) {
+      const Array a = random_array(rows * dim, 1), b = random_array(rows * dim, 2);
+      const Array d = random_array(rows * dim, 3);
+      const Held ha(full, {rows, dim}, a, 3), hb(full, {rows, dim}, b), dy(full, {rows, dim}, d);
+      Held y(half, {rows, dim}, 9.0, 5);
+      swiglu(stream, y, ha, hb);
+      expect_rounded(y.values(), reference::swiglu(a, b), tolerance, "swiglu");
+      sigmoid_gate(stream, y, ha, hb);
+      expect_rounded(y.values(), reference::sigmoid_gate(a, b), tolerance, "sigmoid_gate");
+
+      const Shape shape{rows, dim, 0};
+      const Arrays swiglu_should = swiglu_op(shape).backward(DType::float64, {a, b}, {d});
+      const Arrays sigmoid_should = sigmoid_op(shape).backward(DType::float64, {a, b}, {d});
+      for (const auto& [first, second] : {std::pair{half, half}, {half, full}, {full, half}}) {
+        Held left(first, {rows, dim}, 9.0, 1), right(second, {rows, dim}, 9.0, 2);
+        const auto check = [&](const Arrays& should, const char* what) {
+          for (const auto& [is, type, i] :
+               {std::tuple{left.values(), first, 0}, std::tuple{right.values(), second, 1}}) {
+            if (type == half) expect_rounded(is, should[i], tolerance, what);
+            expect_close(is, should[i], type == half ? half_rounding : tolerance, what);
+          }
+        };
+        swiglu_backward(stream, left, right, dy, ha, hb);
+        check(swiglu_should, "swiglu backward");
+        sigmoid_gate_backward(stream, left, right, dy, ha, hb);
+        check(sigmoid_should, "sigmoid_gate backward");
+      }
+    }
+}
+
 }  // namespace
 }  // namespace longstraw::test

@@ -150,5 +150,20 @@ TEST(LogProb, NotANumberShows) {
   EXPECT_TRUE(std::isnan(is.normaliser[0]));
 }
 
+TEST(Embed, TableOfBfloat16) {
+  Stream stream;
+  for (const int64_t hidden : sizes) {
+    const Array values = random_array(5 * hidden, 1), kept = rounded(values);
+    const std::vector<int32_t> ids = {4, 0, 0, 3};
+    const Held table(DType::bfloat16, {5, hidden}, values, 3);
+    Held x(DType::float32, {4, hidden}, 9.0, 2);
+    embed(stream, x, table, ids);
+    Array should;
+    for (const int32_t id : ids)
+      should.insert(should.end(), kept.begin() + id * hidden, kept.begin() + (id + 1) * hidden);
+    EXPECT_EQ(x.values(), should);
+  }
+}
+
 }  // namespace
 }  // namespace longstraw::test

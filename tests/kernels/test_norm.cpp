@@ -203,5 +203,55 @@ TEST(L2Norm, RowsOfZeros) {
   }
 }
 
+// Values of the float32 computation (32 roundings, as above), rounded once.
+TEST(Norms, ResultsAndWeightsOfBfloat16) {
+  constexpr DType half = DType::bfloat16, full = DType::float32;
+  constexpr double tolerance = 32 * 0x1p-23;
+  Stream stream;
+  for (const int64_t rows : {1, 3, 65})
+    for (const int64_t dim : {1, 3, 64, 597}) {
+      const Array x = random_array(rows * dim, 1), z = random_array(rows * dim, 2);
+      const Array w = rounded(random_array(dim, 3));
+      const Held hx(full, {rows, dim}, x, 3), hz(full, {rows, dim}, z);
+      for (const DType weights : {half, full}) {
+        const Held hw(weights, {dim}, w);
+        Held y(half, {rows, dim}, 9.0, 5), gated(half, {rows, dim}, 9.0),
+            wide(full, {rows, dim}, 9.0);
+        rms_norm(stream, y, hx, hw, NormWeight::zero_centred, wide_eps);
+        expect_rounded(y.values(), reference::rms_norm(x, w, true, wide_eps), tolerance, "rms");
+        rms_norm(stream, wide, hx, hw, NormWeight::plain, wide_eps);
+        expect_close(wide.values(), reference::rms_norm(x, w, false, wide_eps), tolerance, "rms");
+        gated_rms_norm(stream, gated, hx, hz, hw, wide_eps);
+        expect_rounded(gated.values(), reference::gated_rms_norm(x, z, w, wide_eps), tolerance,
+                       "gated");
+      }
+      Held y(half, {rows, dim}, 9.0, 5);
+      l2_norm(stream, y, hx, 0.5, wide_eps);
+      expect_rounded(y.values(), reference::l2_norm(x, dim, 0.5, wide_eps), tolerance, "l2");
+    }
+}
+
+// The same numbers in another type: the same gradients.
+TEST(Norms, BackwardWithWeightsOfBfloat16) {
+  constexpr DType full = DType::float32;
+  constexpr int64_t rows = 65, dim = 597;
+  const Array x = random_array(rows * dim, 1), z = random_array(rows * dim, 2);
+  const Array w = rounded(random_array(dim, 3)), d = random_array(rows * dim, 4);
+  Stream stream;
+  const auto gradients = [&](DType weights) {
+    const Held hx(full, {rows, dim}, x), hz(full, {rows, dim}, z), dy(full, {rows, dim}, d);
+    const Held hw(weights, {dim}, w);
+    Held dx(full, {rows, dim}, 9.0), dz(full, {rows, dim}, 9.0), dw(full, {dim}, 0.0);
+    Held gated_dx(full, {rows, dim}, 9.0), gated_dw(full, {dim}, 0.0);
+    rms_norm_backward(stream, dx, dw, dy, hx, hw, NormWeight::zero_centred, wide_eps);
+    gated_rms_norm_backward(stream, gated_dx, dz, gated_dw, dy, hx, hz, hw, wide_eps);
+    return Arrays{dx.values(), dw.values(), gated_dx.values(), dz.values(), gated_dw.values()};
+  };
+  const Arrays is = gradients(DType::bfloat16), should = gradients(full);
+  for (size_t i = 0; i < is.size(); ++i)
+    expect_close(is[i], should[i], 4 * 0x1p-23, "gradient " + std::to_string(i));
+  expect_same(is, gradients(DType::bfloat16), "run twice");
+}
+
 }  // namespace
 }  // namespace longstraw::test

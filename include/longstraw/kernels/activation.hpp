@@ -1,4 +1,5 @@
-// Elementwise gates.
+// Elementwise gates. Where inputs are float32, outputs may be bfloat16, each by itself: rounded
+// once, and in memory of their own. `add` is of one type.
 #pragma once
 
 #include "longstraw/core/stream.hpp"

@@ -9,7 +9,8 @@
 
 namespace longstraw {
 
-/// x[t] = table[ids[t]]; table [vocab, hidden], x [tokens, hidden].
+/// x[t] = table[ids[t]]; table [vocab, hidden], x [tokens, hidden]. The table of a float32 x may be
+/// bfloat16.
 void embed(Stream& stream, const Tensor& x, const Tensor& table, std::span<const int32_t> ids);
 /// dtable[ids[t]] += dx[t], in the order of tokens.
 void embed_backward(Stream& stream, const Tensor& dtable, const Tensor& dx,

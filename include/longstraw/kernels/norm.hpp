@@ -1,5 +1,6 @@
 // Root-mean-square norms over rows, the gated form of the delta rule's output, and the L2 norm.
-// Formulas: xhat = x / sqrt(mean(x^2) + eps).
+// Formulas: xhat = x / sqrt(mean(x^2) + eps). Where x is float32, the y of a norm may be bfloat16
+// (rounded once; it is not x then), and so may w in both directions; the rest is of the type of x.
 #pragma once
 
 #include "longstraw/core/stream.hpp"
