@@ -23,7 +23,7 @@ void swiglu(Stream& stream, const Tensor& y, const Tensor& g, const Tensor& u) {
       const T *gate = g.row<T>(row), *up = u.row<T>(row);
       Y* out = y.row<Y>(row);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(math::silu(gate[c]) * up[c]);
+      for (int64_t c = 0; c < dim; ++c) store(out[c], math::silu(gate[c]) * up[c]);
     });
   });
 }
@@ -43,8 +43,8 @@ void swiglu_backward(Stream& stream, const Tensor& dg, const Tensor& du, const T
 #pragma omp simd
       for (int64_t c = 0; c < dim; ++c) {
         const T x = gate[c], d = above[c], s = math::sigmoid(x), v = up[c];
-        gate_out[c] = static_cast<G>(d * v * math::silu_slope(x, s));
-        up_out[c] = static_cast<U>(d * (x * s));
+        store(gate_out[c], d * v * math::silu_slope(x, s));
+        store(up_out[c], d * (x * s));
       }
     });
   });
@@ -60,7 +60,7 @@ void sigmoid_gate(Stream& stream, const Tensor& y, const Tensor& o, const Tensor
       const T *in = o.row<T>(row), *gate = t.row<T>(row);
       Y* out = y.row<Y>(row);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(in[c] * math::sigmoid(gate[c]));
+      for (int64_t c = 0; c < dim; ++c) store(out[c], in[c] * math::sigmoid(gate[c]));
     });
   });
 }
@@ -80,8 +80,8 @@ void sigmoid_gate_backward(Stream& stream, const Tensor& do_, const Tensor& dt, 
 #pragma omp simd
       for (int64_t c = 0; c < dim; ++c) {
         const T d = above[c], x = gate[c], v = in[c];
-        out[c] = static_cast<O>(d * math::sigmoid(x));
-        gate_out[c] = static_cast<G>(d * v * math::sigmoid_slope(x));
+        store(out[c], d * math::sigmoid(x));
+        store(gate_out[c], d * v * math::sigmoid_slope(x));
       }
     });
   });

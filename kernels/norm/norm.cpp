@@ -59,7 +59,7 @@ void rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
       Y* out = y.row<Y>(row);
       const T r = inverse_rms(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(in[c] * r * (centre + weight[c]));
+      for (int64_t c = 0; c < dim; ++c) store(out[c], in[c] * r * (centre + weight[c]));
     });
   });
 }
@@ -114,8 +114,7 @@ void gated_rms_norm(Stream& stream, const Tensor& y, const Tensor& x, const Tens
       Y* out = y.row<Y>(row);
       const T r = inverse_rms(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c)
-        out[c] = static_cast<Y>(in[c] * r * weight[c] * math::silu(gate[c]));
+      for (int64_t c = 0; c < dim; ++c) store(out[c], in[c] * r * weight[c] * math::silu(gate[c]));
     });
   });
 }
@@ -166,7 +165,7 @@ void l2_norm(Stream& stream, const Tensor& y, const Tensor& x, double scale, dou
       Y* out = y.row<Y>(row);
       const T factor = static_cast<T>(scale) * inverse_length(in, dim, eps);
 #pragma omp simd
-      for (int64_t c = 0; c < dim; ++c) out[c] = static_cast<Y>(in[c] * factor);
+      for (int64_t c = 0; c < dim; ++c) store(out[c], in[c] * factor);
     });
   });
 }
